@@ -77,17 +77,6 @@ def test_each_counts_once_over_epochs_pauses_and_new_shards(
     assert evaluate(Model.load(run), [str(data)])["clipped_values"] == {"pressure": 5, "wind": 4}
 
 
-def test_the_count_does_not_depend_on_pauses(tmp_path: Path) -> None:
-    write(tmp_path / "data" / "0.parquet", rows(3_000, 0, {"pressure": 3, "wind": 2}))
-    whole = streampgs.train(tmp_path / "data", run=tmp_path / "whole", epochs=2, **SMALL)
-    streampgs.train(tmp_path / "data", run=tmp_path / "run", rows=10, **SMALL)
-    for limit in range(377, 6_000, 377):
-        streampgs.resume(tmp_path / "run", rows=limit)
-    report = streampgs.resume(tmp_path / "run", epochs=2)
-    assert report.clipped_values_of_run == whole.clipped_values == {"pressure": 3, "wind": 2}
-    assert report.dual_sha256 == whole.dual_sha256
-
-
 def test_an_impossible_value_in_a_later_night_does_not_spoil_the_model(tmp_path: Path) -> None:
     """561 standard deviations in .2 % of the rows. Without clipping the loss is 2.1 before that night and 7.4 after it."""
     data, test = tmp_path / "data", tmp_path / "test.parquet"

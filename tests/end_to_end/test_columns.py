@@ -50,60 +50,6 @@ def train(folder: Path, *tables: pa.Table, **options: Any) -> tuple[Model, Notes
     return Model.load(folder / "run"), notes
 
 
-def columns_of(model: Model) -> list[tuple[str, str]]:
-    return [] if model.encoding is None else [(column.name, column.kind) for column in model.encoding.all_columns]
-
-
-def test_a_list_called_features_beside_other_columns_is_one_of_them(tmp_path: Path) -> None:
-    lists = RANDOM.normal(size=(ROWS, 2)).tolist()
-    model, _ = train(tmp_path, pa.table({"x": X, "features": lists, "label": LABELS}))
-    assert columns_of(model) == [("x", "number"), ("features", "list")]
-
-
-@pytest.mark.parametrize("role", ["weight", "offset"])
-def test_features_beside_label_and_weight_are_rows_of_features(role: str, tmp_path: Path) -> None:
-    lists = RANDOM.normal(size=(ROWS, 2)).tolist()
-    table = pa.table({"features": lists, "label": LABELS, "w": np.ones(ROWS)})
-    model, _ = train(tmp_path, table, **{role: "w"})
-    assert model.encoding is None
-
-
-def test_indices_and_values_beside_other_columns_are_a_vector(tmp_path: Path) -> None:
-    values = [[1.0, 2.0, 3.0]] * ROWS
-    model, _ = train(tmp_path, pa.table({"indices": INDICES, "values": values, "x": X, "label": LABELS}))
-    assert columns_of(model) == [("x", "number"), ("values", "vector")]
-
-
-@pytest.mark.parametrize("labels", [LABELS, np.where(LABELS, "yes", "no")], ids=["numbers", "strings"])
-def test_indices_without_values_beside_other_columns_are_a_vector_of_ones(labels: Any, tmp_path: Path) -> None:
-    table = pa.table({"indices": INDICES, "x": X, "label": labels})
-    model, _ = train(tmp_path, table)
-    assert columns_of(model) == [("x", "number"), ("indices", "vector")]
-    ones = pa.table({"indices": INDICES, "values": [[1.0] * 3] * ROWS})
-    (tmp_path / "ones").mkdir()
-    other, _ = train(tmp_path / "ones", ones.append_column("x", pa.array(X)).append_column("label", pa.array(labels)))
-    np.testing.assert_array_equal(model.coef_, other.coef_)
-
-
-def test_later_columns_beside_rows_of_features_are_reported(tmp_path: Path) -> None:
-    first = pa.table({"indices": INDICES, "label": LABELS})
-    model, notes = train(tmp_path, first, first.append_column("age", pa.array(X)))
-    assert model.encoding is None
-    assert any("not used" in note and "'age'" in note for note in notes.notes)
-
-
-def test_a_column_of_only_nulls_is_left_out_and_reported(tmp_path: Path) -> None:
-    table = pa.table({"x": X, "n": pa.nulls(ROWS, pa.float64()), "s": pa.nulls(ROWS, pa.string()), "label": LABELS})
-    model, notes = train(tmp_path, table)
-    assert columns_of(model) == [("x", "number")]
-    assert notes.chosen["left out"] == "n (has only nulls in the sample), s (has only nulls in the sample)"
-
-
-def test_a_table_of_only_nulls_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no column can be a feature: .*n \(has only nulls"):
-        train(tmp_path, pa.table({"n": pa.nulls(ROWS, pa.float64()), "label": LABELS}))
-
-
 @pytest.mark.parametrize("name", ["label", "w"])
 @pytest.mark.parametrize("features", ["columns", "lists"])
 def test_two_columns_with_the_name_of_the_label_or_weight_are_refused(name: str, features: str, tmp_path: Path) -> None:
@@ -112,20 +58,6 @@ def test_two_columns_with_the_name_of_the_label_or_weight_are_refused(name: str,
     table = pa.table([*columns.values(), columns[name]], [*columns, name])
     with pytest.raises(DataError, match=f"2 columns are called '{name}'"):
         train(tmp_path, table, weight="w")
-
-
-@pytest.mark.parametrize("zones", [(None, "UTC"), ("UTC", None)])
-def test_times_with_and_without_a_zone_do_not_mix(zones: tuple[str | None, str | None], tmp_path: Path) -> None:
-    tables = [
-        pa.table({"t": pa.array(range(ROWS), pa.timestamp("ms", zone)), "x": X, "label": LABELS}) for zone in zones
-    ]
-    with pytest.raises(DataError, match=r"'.*1\.parquet': column 't' is of type timestamp\[ms.*zone is expected"):
-        train(tmp_path, *tables)
-    (tmp_path / "alone").mkdir()
-    model, _ = train(tmp_path / "alone", tables[0])
-    with pytest.raises(DataError, match=r"zone is expected"):
-        model.predict(tables[1])
-    assert len(model.predict(tables[0])) == ROWS
 
 
 SECONDS = {
@@ -155,14 +87,6 @@ def test_instants_times_of_day_durations_and_numbers_do_not_mix(first: str, tmp_
             model.predict(tables[second])
 
 
-@pytest.mark.parametrize("types", [(pa.date32(), pa.timestamp("ns")), (pa.date64(), pa.date32())])
-def test_dates_and_timestamps_are_instants(types: tuple[pa.DataType, pa.DataType], tmp_path: Path) -> None:
-    days = pa.array(np.arange(ROWS).astype("datetime64[D]"))
-    tables = [pa.table({"t": days.cast(kind), "label": LABELS}) for kind in types]
-    model, _ = train(tmp_path, *tables)
-    assert model.decision_function(tables[0]).tolist() == model.decision_function(tables[1]).tolist()
-
-
 LARGE = {
     "int64": pa.array([2**53, 2**53 + 1] * (ROWS // 2)),
     "uint64": pa.array([2**64 - 1, 2**64 - 2] * (ROWS // 2), pa.uint64()),
@@ -178,28 +102,6 @@ def test_whole_numbers_beyond_doubles_are_told_apart_as_categories(kind: str, tm
     scores = model.decision_function(table)
     assert (scores[::2] > 0).all()
     assert (scores[1::2] < 0).all()
-
-
-def test_truth_values_and_numbers_are_not_mixed_as_categories(tmp_path: Path) -> None:
-    tables = [pa.table({"x": X, "c": kind, "label": LABELS}) for kind in (np.arange(ROWS) % 2 > 0, np.arange(ROWS) % 2)]
-    with pytest.raises(DataError, match=r"truth values in shard '.*0\.parquet' and numbers in shard '.*1\.parquet'"):
-        train(tmp_path, *tables, category="c")
-    (tmp_path / "number").mkdir()
-    model, _ = train(tmp_path / "number", *tables)
-    assert columns_of(model) == [("x", "number"), ("c", "number")]
-
-
-def test_a_note_says_that_large_whole_numbers_are_rounded(tmp_path: Path) -> None:
-    _, notes = train(tmp_path, pa.table({"x": LARGE["int64"], "y": pa.array([2**53 - 1, 1] * 300), "label": LABELS}))
-    [note] = [note for note in notes.notes if "2^53" in note]
-    assert "column 'x' holds whole numbers of 2^53 or more, which are rounded" in note
-
-
-@pytest.mark.parametrize("weights", [[0.0], [0.0] * (ROWS - 1) + [1.0]], ids=["all zero", "one not zero"])
-def test_a_note_says_that_all_weights_are_zero(weights: list[float], tmp_path: Path) -> None:
-    rows = np.resize(weights, ROWS)
-    _, notes = train(tmp_path, pa.table({"x": X, "w": rows, "label": LABELS}), weight="w")
-    assert any("all rows have weight 0 in column 'w'" in note for note in notes.notes) == (not rows.any())
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -17,8 +16,7 @@ from streampgs.base.errors import OptionError
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
 from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
-from streampgs.options.fields import HEADINGS, Duration, Flag, Number, options_for
-from streampgs.run import commands
+from streampgs.options.fields import HEADINGS, Flag, options_for
 from tests.end_to_end.commands import streampgs
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -50,13 +48,6 @@ def test_choices_are_printed_before_the_first_step(tables: Tables, tmp_path: Pat
     assert done.out == ""
 
 
-def test_resume_prints_the_same_keys_as_train(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "copy")
-    done = streampgs("resume", tmp_path / "copy", "--rows", 2 * ROWS + 10, "--json")
-    assert done.json.keys() >= TRAIN_KEYS
-    assert done.json["rows"] == 2 * ROWS + 10
-
-
 def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
     done = streampgs("evaluate", run, tables.test_path("sparse"), "--json")
     assert done.json.keys() >= {"rows", "loss", "accuracy", "auc"}
@@ -65,65 +56,6 @@ def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
     assert done.json["catalog"]["rows"] == ROWS
     done = streampgs("inspect", tables.path("sparse", "parquet"), "--json")
     assert done.json["clustering"] < 0.2
-
-
-def test_inspect_shows_the_parameter_of_the_loss_that_was_found(tables: Tables, tmp_path: Path) -> None:
-    words = ["--run", tmp_path / "r", "--loss", "huber", "--sigma", 0.01, "--epochs", 1]
-    started = streampgs("train", tables.path("regression", "arrow"), *words)
-    assert ", return suffix" in started.err
-    assert streampgs("inspect", tmp_path / "r", "--json").json["settings"]["huber_width"] > 0.0
-
-
-def test_predict(run: Path, tables: Tables, tmp_path: Path) -> None:
-    done = streampgs("predict", run, tables.test_path("sparse"), "--out", tmp_path / "p.parquet")
-    assert (done.code, done.out) == (0, "")
-    assert pq.read_table(tmp_path / "p.parquet").num_rows == 1_000
-
-
-def test_inspect_warns_of_sorted_shards(tmp_path: Path) -> None:
-    streampgs("synth", tmp_path / "table", "--rows", 40_000, "--sorted", "--format", "parquet")
-    done = streampgs("inspect", tmp_path / "table", "--memory", "48MB", "--json")
-    assert done.json["clustering"] > 0.9
-    assert done.json["warnings"]
-    assert "warning" in done.err
-
-
-def test_metrics_are_json_lines(run: Path) -> None:
-    events = [json.loads(line)["event"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert events[0] == "started"
-    assert events[-1] == "stopped"
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["train", "nowhere/", "--run", "r"], 1, "does not exist"),
-        (["train", "{table}", "--run", "r", "--p", "3"], 2, "--p"),
-        (["train", "{table}", "--run", "r", "--sigma", "-1"], 2, "--sigma"),
-        (["train", "{table}", "--run", "r", "--memory", "10MB"], 2, "--memory"),
-        (["train", "{table}", "--run", "r", "--epochs", "0"], 2, "--epochs"),
-        (["train", "{table}", "--run", "r", "--memory", "much"], 2, "512MB"),
-        (["train", "{table}", "--run", "r", "--label", "y"], 1, "--label"),
-        (["train", "{table}", "--run", "r", "--losss", "hinge"], 2, "--loss"),
-        (["train", "{table}"], 2, "--run"),
-        (["resume", "nowhere"], 1, "no run"),
-        (["evaluate", "nowhere", "{table}"], 1, "no run"),
-        (["predict", "{run}", "{table}", "--out", "p.xlsx"], 2, ".parquet"),
-        (["synth", "{table}", "--rows", "10"], 2, "empty"),
-    ],
-)
-def test_errors_say_what_to_do(words: list[str], code: int, said: str, run: Path, tables: Tables) -> None:
-    places = {"{table}": str(tables.path("sparse", "arrow")), "{run}": str(run)}
-    done = streampgs(*(places.get(word, word) for word in words))
-    assert done.code == code
-    assert said in done.err
-    assert "Traceback" not in done.err
-    assert done.out == ""
-    if words[0] != "predict":
-        failed = streampgs(*(places.get(word, word) for word in words), "--json")
-        assert (failed.code, failed.json["exit_code"]) == (code, code)
-        assert said in failed.json["error"] + failed.json["remedy"]
-        assert (failed.json["kind"] == "option") == (code == 2)
 
 
 def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Path) -> None:
@@ -165,11 +97,6 @@ def test_targets_end_training(tables: Tables, tmp_path: Path) -> None:
     )
     assert done.json["stopped_by"] == "target-gap"
     assert done.json["gap"] <= 0.05
-
-
-def test_seconds_end_training(tables: Tables, tmp_path: Path) -> None:
-    done = streampgs("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", "--seconds", "0.3s", "--json")
-    assert done.json["stopped_by"] == "seconds"
 
 
 def test_the_help_of_each_command_explains_and_gives_an_example() -> None:
@@ -241,45 +168,6 @@ def test_the_python_api_has_the_options_of_the_command_line(command: str) -> Non
     assert set(declared(command)) - ONLY_FOR_COMMANDS == set(options_for(command, PYTHON[command]))
     with pytest.raises(OptionError, match="unknown option 'epoch'"):
         getattr(api, command)("data", run="run", epoch=3) if command == "train" else api.resume("run", epoch=3)
-
-
-def given_to_train(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """The options that a run would be started with."""
-    given: dict[str, object] = {}
-
-    def train(data: object, run: Path, options: dict[str, object], *others: object) -> None:
-        given.update(options)
-        raise OptionError("stop here")
-
-    monkeypatch.setattr(commands, "train", train)
-    with pytest.raises(OptionError, match="stop here"):
-        cli.main(words, standalone_mode=False)
-    return given
-
-
-def test_options_reach_a_run_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "train a b --run r --loss hinge,logistic --p auto --label x --label y --sigma -1 --memory 2GB --no-cache --poll 2m"
-    assert given_to_train(words.split(), monkeypatch) == {
-        "loss": ("hinge", "logistic"),
-        "p": ("auto",),
-        "label": ("x", "y"),
-        "sigma": (-1.0,),
-        "memory": 2 * 10**9,
-        "no_cache": True,
-        "poll_seconds": 120.0,
-    }
-
-
-def test_a_zero_reaches_a_run_like_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = {
-        name: option.opts[0]
-        for name, option in declared("train").items()
-        if type(option.declared.value) in (Number, Duration)
-    }
-    assert {"intercept", "replay", "epochs"} <= numbers.keys()
-    words = [word for flag in numbers.values() for word in (flag, "0")]
-    given = given_to_train(["train", "a", "--run", "r", *words], monkeypatch)
-    assert {name: given.get(name) for name in numbers} == dict.fromkeys(numbers, 0)
 
 
 def test_every_option_has_a_heading_a_help_text_and_a_name_for_its_value() -> None:

@@ -91,23 +91,6 @@ def test_predictions_are_expected_counts_in_files_tables_and_arrays(table: Path,
     np.testing.assert_allclose(model.predict(twice), 2.0 * model.predict(once), rtol=1e-12)
 
 
-def test_offsets_of_arrays_are_an_argument(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    x, offset = random.normal(size=(400, 3)).astype(np.float32), random.normal(size=400)
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 3)
-    labels = x @ [1.0, 2.0, 3.0] + 5.0 * offset
-    pq.write_table(pa.table({"label": labels, "features": lists, "known": 5.0 * offset}), tmp_path / "a.parquet")
-    streampgs.train(tmp_path / "a.parquet", run=tmp_path / "run", loss="squared", offset="known", epochs=100)
-    model = streampgs.Model.load(tmp_path / "run")
-    np.testing.assert_allclose(model.predict(x, offset=5.0 * offset), labels, atol=0.1)
-    np.testing.assert_allclose(model.predict(x, offset=1.0), model.predict(x, offset=0.0) + 1.0)
-    assert evaluate(model, [str(tmp_path / "a.parquet")])["r2"] > 0.999
-    with pytest.raises(streampgs.StreampgsError, match="rows without offsets"):
-        model.predict(x)
-    with pytest.raises(streampgs.StreampgsError, match="offset is NaN"):
-        model.predict(x, offset=np.nan)
-
-
 def test_offsets_of_classes_are_log_odds_that_are_known(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     x, known = random.normal(size=4_000), 2.0 * random.normal(size=4_000)
@@ -127,18 +110,6 @@ def test_offsets_of_classes_are_log_odds_that_are_known(tmp_path: Path) -> None:
     assert result["log_loss"] < without["log_loss"] - 0.1
 
 
-def test_offsets_of_zero_change_no_bit(tmp_path: Path) -> None:
-    random = np.random.default_rng(7)
-    x = random.normal(size=2_000)
-    labels = np.where(x + random.normal(size=2_000) > 0, 1, -1)
-    pq.write_table(pa.table({"label": labels, "x": x, "zero": np.zeros(2_000)}), tmp_path / "a.parquet")
-    found = [
-        streampgs.train(tmp_path / "a.parquet", run=tmp_path / name, ignore="zero", **choice).dual_sha256
-        for name, choice in (("with", {"offset": "zero"}), ("without", {}))
-    ]
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("label", [-1.0, float("nan"), float("inf"), None])
 def test_labels_that_are_not_counts_are_refused_by_row(label: float | None, tmp_path: Path) -> None:
     data = pa.table({"label": pa.array([1.0, 2.0, 0.0, 3.0, label, 1.0]), "x": [1.0, 2.0, 1.0, 3.0, 1.0, 2.0]})
@@ -151,39 +122,3 @@ def test_labels_that_are_not_counts_are_refused_by_row(label: float | None, tmp_
     assert done.code == 0, done.err
     result = evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "a.parquet")], skip_bad_rows=True)
     assert (result["rows"], sum(result["skipped_rows"].values())) == (5, 1)
-
-
-def test_counts_train_on_the_command_line_with_a_ball_and_an_offset(table: Path, tmp_path: Path) -> None:
-    words = ["--loss", "poisson", "--ball", "auto", "--offset", "log_exposure", "--epochs", 2]
-    done = command("train", table / "train.parquet", "--run", tmp_path / "run", *words)
-    assert done.code == 0, done.err
-    done = command("evaluate", tmp_path / "run", table / "test.parquet")
-    assert done.code == 0, done.err
-    assert "deviance" in done.err + done.out
-
-
-def test_each_of_several_count_columns_starts_from_its_own_mean(tmp_path: Path) -> None:
-    random = np.random.default_rng(8)
-    columns = {
-        "rare": random.poisson(0.05, 4_000),
-        "common": random.poisson(50.0, 4_000),
-        "x": random.normal(size=4_000),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    streampgs.train(tmp_path / "a.parquet", run=tmp_path / "run", label=("rare", "common"), loss="poisson", epochs=2)
-    model = streampgs.Model.load(tmp_path / "run")
-    means = model.predict(pa.table({"x": [0.0]}))[0]
-    np.testing.assert_allclose(means, [columns["rare"].mean(), columns["common"].mean()], rtol=0.1)
-    result = evaluate(model, [str(tmp_path / "a.parquet")])
-    assert result["deviance"] == pytest.approx(np.mean([one["deviance"] for one in result["labels"].values()]))
-
-
-def test_a_pause_and_another_sigma_keep_the_start(table: Path, tmp_path: Path) -> None:
-    choices: dict[str, Any] = {"loss": "poisson", "offset": "log_exposure"}
-    whole = streampgs.train(table / "train.parquet", run=tmp_path / "whole", epochs=2, threads=2, **choices)
-    streampgs.train(table / "train.parquet", run=tmp_path / "paused", rows=7_001, threads=2, **choices)
-    resumed = streampgs.resume(tmp_path / "paused", epochs=2)
-    assert resumed.dual_sha256 == whole.dual_sha256
-    before = streampgs.Model.load(tmp_path / "whole").settings.base
-    streampgs.resume(tmp_path / "whole", epochs=3, sigma=1e-5)
-    assert streampgs.Model.load(tmp_path / "whole").settings.base == before != 0.0

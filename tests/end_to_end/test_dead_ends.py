@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.model.evaluation import evaluate
 from streampgs.run.report import Silent
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
@@ -40,14 +39,6 @@ def test_a_folder_with_other_files_is_refused(tables: Tables, tmp_path: Path) ->
     assert done.code == 1
     assert "other files" in done.err
     assert not (data / "run.arrows").exists()
-
-
-def test_checkpoints_without_a_record_are_not_mixed_with_a_new_run(tables: Tables, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
-    (run / "run.arrows").unlink()
-    with pytest.raises(streampgs.StreampgsError, match="exists already"):
-        streampgs.train(tables.path("sparse", "arrow"), run=run, rows=50)
 
 
 class ReplaceShard(Silent):
@@ -85,15 +76,6 @@ def test_a_shard_replaced_while_in_use_is_refused(
         )
 
 
-def test_touched_shards_need_to_be_accepted_only_once(tables: Tables, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    shutil.copytree(tables.path("sparse", "parquet"), data)
-    streampgs.train(data, run=run, rows=100, **SMALL)
-    (data / "part-00001.parquet").touch()
-    streampgs.resume(run, rows=200, accept_touched=True)
-    assert streampgs.resume(run, rows=300).rows == 300
-
-
 def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
     """Row groups of bad rows are read before or after good ones."""
     table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
@@ -109,34 +91,6 @@ def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
         assert (report.rows, report.skipped_rows) == (8_000, {"label null": 4_000})
     with pytest.raises(streampgs.StreampgsError, match="no usable row"):
         streampgs.train(tmp_path / "table-0" / "bad.parquet", run=tmp_path / "bad", on_bad_row="skip")
-
-
-def test_evaluate_reports_a_damaged_newest_checkpoint(tables: Tables, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
-    streampgs.resume(run, rows=200)
-    newest = max(run.glob("checkpoint-*"))
-    newest.write_bytes(newest.read_bytes()[:-1])
-    done = command("evaluate", run, tables.test_path("sparse"))
-    assert (done.code, newest.name in done.err) == (0, True)
-
-
-def test_rows_of_another_layout_and_unknown_features_are_reported(tables: Tables, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(tables.path("sparse", "arrow"), run=run, epochs=1)
-    with pytest.raises(streampgs.StreampgsError, match="rows of dense features"):
-        evaluate(streampgs.Model.load(run), [str(tables.path("dense", "arrow"))])
-    pq.write_table(pa.table({"label": [1, -1], "indices": [[99_999], [1]]}), tmp_path / "far.parquet")
-    assert evaluate(streampgs.Model.load(run), [str(tmp_path / "far.parquet")])["unknown_entries"] == 1
-
-
-def test_a_target_that_does_not_fit_the_loss_is_refused(tables: Tables, tmp_path: Path) -> None:
-    words = ["train", tables.path("regression", "arrow"), "--run", tmp_path / "run", "--loss", "squared"]
-    done = command(*words, "--target-accuracy", 0.9)
-    assert done.code == 2
-    assert "--target-gap" in done.err
-    assert command(*words, "--epochs", 1).code == 0
-    assert command("resume", tmp_path / "run", "--target-accuracy", 0.9).code == 2
 
 
 def test_one_epoch_counts_every_row(tables: Tables, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import streampgs
-from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_data
 from streampgs.model.prediction import predict
@@ -102,16 +101,6 @@ def test_partition_columns_are_columns_of_the_logs_types(tmp_path: Path) -> None
     assert alike.sort_by(order).equals(own.sort_by(order))
 
 
-def test_the_label_may_be_a_partition_column(tmp_path: Path) -> None:
-    table, files = tmp_path / "table", tmp_path / "files"
-    files.mkdir()
-    for number, label in enumerate(["yes", "no", "yes"]):
-        part = rows(number).drop_columns(["label"]).append_column("label", pa.array([label] * ROWS))
-        write_deltalake(str(table), part, mode="append", partition_by=["label"])
-        pq.write_table(part, files / f"part-{number}.parquet")
-    assert trained(table, tmp_path / "run") == trained(files, tmp_path / "other")
-
-
 def test_a_column_that_was_added_later_is_null_before(tmp_path: Path) -> None:
     """And is a feature, although the first file does not have it."""
     table, files = tmp_path / "table", tmp_path / "files"
@@ -132,17 +121,6 @@ def test_a_column_that_was_added_later_is_null_before(tmp_path: Path) -> None:
     model = streampgs.Model.load(tmp_path / "run")
     assert model.encoding is not None
     assert {"late", "tag"} <= {column.name for column in model.encoding.columns}
-
-
-def test_a_struct_that_was_added_later_is_not_lost_silently(tmp_path: Path) -> None:
-    table = tmp_path / "table"
-    write_deltalake(str(table), rows(0))
-    nested = pa.array([{"a": 1.0}] * ROWS)
-    write_deltalake(str(table), rows(1).append_column("s", nested), mode="append", schema_mode="merge")
-    trained(table, tmp_path / "run")
-    encoding = streampgs.Model.load(tmp_path / "run").encoding
-    assert encoding is not None
-    assert "s.a" in {column.name for column in encoding.columns}
 
 
 def test_columns_of_a_new_version_are_learned_at_a_resume_with_any_pauses(tmp_path: Path) -> None:
@@ -199,34 +177,6 @@ def test_a_compacted_table_has_no_new_rows(table: Path, tmp_path: Path) -> None:
     assert streampgs.resume(run, accept_changes=True).rows_this_call == 5 * ROWS
 
 
-def test_a_version_that_only_removes_files_is_accepted_as_removed_files(table: Path, tmp_path: Path) -> None:
-    run, delta = tmp_path / "run", DeltaTable(str(table))
-    write_deltalake(str(table), rows(3).set_column(0, "x0", pa.array([50.0] * ROWS)), mode="append")
-    streampgs.train(table, run=run, epochs=1, **SMALL)
-    delta.update_incremental()
-    delta.delete("x0 = 50.0")
-    with pytest.raises(streampgs.StreampgsError, match="as it is now: accept_removed=True"):
-        streampgs.resume(run)
-    assert streampgs.resume(run, accept_removed=True).found.lost_shards != []
-    delta.delete("x0 > 1")  # some rows of a file: the others are in another one
-    with pytest.raises(streampgs.StreampgsError, match="as it is now: accept_changes=True"):
-        streampgs.resume(run, accept_removed=True)
-
-
-def test_a_new_partition_joins_with_its_values(tmp_path: Path) -> None:
-    table, files = tmp_path / "table", tmp_path / "files"
-    files.mkdir()
-    for number in range(4):
-        whole = with_constants(rows(number), number)
-        write_deltalake(str(table), whole, mode="append", partition_by=list(PARTITIONS))
-        pq.write_table(whole, files / f"part-{number}.parquet")
-        if number == 1:
-            for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):
-                streampgs.train(data, run=run, rows=700, **SMALL)
-    reports = [streampgs.resume(tmp_path / run, epochs=2) for run in ("run", "other")]
-    assert reports[0].dual_sha256 == reports[1].dual_sha256
-
-
 def test_pauses_and_the_cache_do_not_matter(tmp_path: Path) -> None:
     table = tmp_path / "table"
     for number in range(4):
@@ -258,37 +208,3 @@ def test_every_command_takes_tables(table: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
     found = inspect_data([str(judged)], ModelOptions(), EncodingOptions(), Resources())
     assert found["catalog"] == inspect_data([str(files)], ModelOptions(), EncodingOptions(), Resources())["catalog"]
-
-
-def test_a_table_without_files_is_an_error(table: Path, tmp_path: Path) -> None:
-    DeltaTable(str(table)).delete()
-    with pytest.raises(DataError, match="no shards in"):
-        trained(table, tmp_path / "run")
-
-
-def test_a_file_that_is_gone_from_the_disk_is_named(table: Path, tmp_path: Path) -> None:
-    lost = locate([str(table)]).paths[1]
-    assert isinstance(lost, Path)
-    lost.unlink()
-    with pytest.raises(DataError, match=lost.name):
-        trained(table, tmp_path / "run")
-
-
-@pytest.mark.parametrize("partitions", [None, ["place"]])
-def test_a_table_may_move_and_a_file_of_it_may_be_left_out(partitions: list[str] | None, tmp_path: Path) -> None:
-    table, run = tmp_path / "table", tmp_path / "run"
-    for number in range(3):
-        part = rows(number).append_column("place", pa.repeat(f"town={number}", ROWS))
-        write_deltalake(table, part, mode="append", partition_by=partitions)
-    whole = trained(table, tmp_path / "whole")
-    trained(table, run, epochs=1)
-    moved = table.rename(tmp_path / "moved")
-    with pytest.raises(DataError, match="data='PLACE'"):
-        streampgs.resume(run, epochs=2)
-    report = streampgs.resume(run, epochs=2, data=moved)
-    assert (report.dual_sha256, report.found.new_rows) == (whole, 0)
-    last = locate([str(moved)]).paths[-1]
-    assert streampgs.resume(run, leave_out=last, epochs="+1").rows_this_call == 2 * ROWS
-    part = rows(4).append_column("place", pa.repeat("another", ROWS))
-    write_deltalake(moved, part, mode="append", partition_by=partitions)
-    assert streampgs.resume(run).found.new_rows == ROWS

@@ -52,12 +52,6 @@ def test_a_gap_that_is_missed_is_named_with_the_reason(solver: str, table: Path,
     assert ("column" in found) == ("beta" in CERTIFIED[solver])
 
 
-def test_a_gap_that_is_reached_needs_no_note(table: Path, tmp_path: Path) -> None:
-    report = streampgs.train(table, run=tmp_path / "run", solver="coordinate", l1=1e-3, target_gap=1e-3)
-    assert report.stopped_by == "target-gap"
-    assert not report.notes
-
-
 @pytest.mark.parametrize("solver", OF_FIXED_STEPS)
 @pytest.mark.parametrize("is_too_large", [True, False])
 def test_steps_that_are_too_large_for_a_bounded_slope_are_named(

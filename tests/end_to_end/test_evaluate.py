@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
-import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sklearn_metrics
 
@@ -131,23 +129,6 @@ def test_weighted_metrics_agree_with_scikit_learn(base: Path) -> None:
     np.testing.assert_allclose(found["confusion"], matrix, rtol=1e-9)
 
 
-def test_a_threshold_decides_the_class(base: Path) -> None:
-    frame = flights(seed=1)
-    model = streampgs.Model.load(base / "late").with_threshold(0.2)
-    probabilities = model.predict_proba(pa.Table.from_pandas(frame))[:, 1]
-    found = of(base, "late", threshold=0.2)
-    expected = sklearn_metrics.recall_score(frame["late"], probabilities >= 0.2, sample_weight=frame["importance"])
-    assert found["recall"] == pytest.approx(expected)
-    assert found["recall"] > of(base, "late")["recall"]
-    np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(frame)), probabilities >= 0.2)
-
-
-@pytest.mark.parametrize("label", ["weather", "delay"])
-def test_a_threshold_needs_two_classes_with_probabilities(base: Path, label: str) -> None:
-    with pytest.raises(streampgs.StreampgsError, match="two classes"):
-        of(base, label, threshold=0.2)
-
-
 @pytest.mark.parametrize("label", ["late", "weather"])
 def test_rows_of_unknown_classes_are_errors_and_are_counted(base: Path, label: str, tmp_path: Path) -> None:
     frame = flights(seed=1)
@@ -170,37 +151,6 @@ def test_rows_of_unknown_classes_are_errors_and_are_counted(base: Path, label: s
     assert f"{odd.sum()} rows of classes that the model does not know" in done.err
 
 
-def test_many_values_share_one_group(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups.GroupMetrics.__init__, "__defaults__", (5,))
-    found = of(base, "late", by="hour")["by"]
-    assert len(found["groups"]) == 5
-    assert sum(group["rows"] for group in found["groups"]) + found["other"]["rows"] == ROWS
-    assert 0.0 < found["other"]["accuracy"] <= 1.0
-
-
-def test_groups_that_arrive_in_several_portions_are_the_same(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = of(base, "weather", by="carrier")
-    monkeypatch.setattr(groups, "_WAITING_VALUES", 1)
-    portions = of(base, "weather", by="carrier")
-    for one, other in zip(whole["by"]["groups"], portions["by"]["groups"], strict=True):
-        assert (one["value"], one["rows"]) == (other["value"], other["rows"])
-        assert one["log_loss"] == pytest.approx(other["log_loss"], rel=1e-12)
-        np.testing.assert_allclose(one["confusion"], other["confusion"])
-
-
-def test_skipped_rows_are_in_no_group(base: Path, tmp_path: Path) -> None:
-    frame = flights(200, seed=2).assign(ten=np.arange(200) // 10)
-    frame.loc[27:34, "importance"] = np.nan
-    frame.to_parquet(tmp_path / "some.parquet")
-    model = streampgs.Model.load(base / "late")
-    with pytest.raises(streampgs.StreampgsError, match="weight"):
-        evaluate(model, [str(tmp_path / "some.parquet")], by="ten")
-    found = evaluate(model, [str(tmp_path / "some.parquet")], skip_bad_rows=True, by="ten")
-    assert {group["value"]: group["rows"] for group in found["by"]["groups"]} == {
-        ten: {2: 7, 3: 5}.get(ten, 10) for ten in range(20)
-    }
-
-
 def test_groups_of_rows_that_a_condition_selects(base: Path) -> None:
     found = of(base, "weather", by="carrier", where="night and hour between 3 and 20")
     frame = flights(seed=1)
@@ -208,22 +158,6 @@ def test_groups_of_rows_that_a_condition_selects(base: Path) -> None:
     assert {str(group["value"]): group["rows"] for group in found["by"]["groups"]} == {
         str(value) if isinstance(value, str) else "None": rows for value, rows in expected.items()
     }
-
-
-def test_a_field_of_a_struct_and_a_folder_name_give_groups(base: Path, tmp_path: Path) -> None:
-    frame = flights(400, seed=3)
-    for year in (2025, 2026):
-        folder = tmp_path / "table" / f"year={year}"
-        folder.mkdir(parents=True)
-        table = pa.Table.from_pandas(frame[: 150 if year == 2025 else 250], preserve_index=False)
-        place = pa.StructArray.from_arrays([table["hour"].combine_chunks()], ["h"])
-        pq.write_table(table.append_column("place", place), folder / "part.parquet")
-    model = streampgs.Model.load(base / "late")
-    by_year = evaluate(model, [str(tmp_path / "table")], by="year")["by"]["groups"]
-    assert [(group["value"], group["rows"]) for group in by_year] == [(2026, 250), (2025, 150)]
-    by_field = evaluate(model, [str(tmp_path / "table")], by="place.h")["by"]["groups"]
-    by_hour = evaluate(model, [str(tmp_path / "table")], by="hour")["by"]["groups"]
-    assert by_field == by_hour
 
 
 def test_errors_name_the_remedy(base: Path, tmp_path: Path) -> None:
@@ -238,33 +172,3 @@ def test_errors_name_the_remedy(base: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert "no column 'planet' in the table" in done.err
     assert "carrier" in done.err
-
-
-@pytest.mark.parametrize("label", LABELS)
-def test_text_goes_to_standard_output(base: Path, label: str) -> None:
-    done = command("evaluate", base / label, base / "test", "--by", "carrier")
-    assert done.code == 0
-    first = {"late": "accuracy", "weather": "accuracy", "delay": "r2"}[label]
-    assert re.search(rf"^metric +model +constant\n{first} +-?\d", done.out, re.MULTILINE)
-    assert re.search(r"^carrier +rows ", done.out, re.MULTILINE)
-    assert re.search(r"^\(null\) +\d", done.out, re.MULTILINE)
-    if label == "weather":
-        assert re.search(r"^label, predicted: +cold +mild +warm$", done.out, re.MULTILINE)
-        assert re.search(r"^class +precision +recall +f1 +auc +support$", done.out, re.MULTILINE)
-    assert len(max(done.out.splitlines(), key=len)) <= 120
-
-
-def test_several_labels_have_groups(base: Path, tmp_path: Path) -> None:
-    frame = flights()
-    frame["early"] = frame["delay"] < -20.0
-    frame.to_parquet(tmp_path / "both.parquet")
-    streampgs.train(
-        str(tmp_path / "both.parquet"), run=tmp_path / "run", label=("late", "early"), epochs=1,
-        ignore=("delay", "weather"),
-    )  # fmt: skip
-    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "both.parquet")], by="night")
-    assert found["labels"].keys() == {"late", "early"}
-    assert found["baseline"]["accuracy"] == pytest.approx(
-        np.mean([found["labels"][name]["baseline"]["accuracy"] for name in ("late", "early")])
-    )
-    assert [group["labels"].keys() for group in found["by"]["groups"]] == [{"late", "early"}] * 2

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
 from streampgs.reading import decode as decoding
 from tests.end_to_end.streaming import standard_input, written
@@ -61,25 +61,6 @@ def test_the_index_of_pandas_is_not_a_feature(tmp_path):
     assert encoding is not None
     assert [column.name for column in encoding.columns] == ["x"]
     assert encoding.left_out["__index_level_0__"] == "index of pandas"
-
-
-def test_a_shared_feature_is_named_after_its_most_frequent_string(tmp_path):
-    table = pa.table(
-        {"id": [f"user {i}" for i in range(ROWS)], "plan": ["basic", "team"] * (ROWS // 2), "y": [0, 1] * (ROWS // 2)}
-    )
-    pq.write_table(table, tmp_path / "data.parquet")
-    streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="y", epochs=1, hash_bits=6)
-    encoding = streampgs.Model.load(tmp_path / "run").encoding
-    assert encoding is not None
-    assert {"plan=basic", "plan=team"} <= set(encoding.names)
-
-
-def test_a_misspelt_ignore_and_a_matrix_without_labels_are_refused(prices, tmp_path):
-    pq.write_table(prices, tmp_path / "prices.parquet")
-    with pytest.raises(DataError, match="ignore='solld' matches none"):
-        streampgs.train(tmp_path / "prices.parquet", run=tmp_path / "a", label="price", loss="squared", ignore="solld")
-    with pytest.raises(OptionError, match="without labels"):
-        streampgs.train(np.ones((5, 2)), run=tmp_path / "b")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from streampgs.model.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.commands import streampgs as command
-from tests.end_to_end.mixed_tables import replaced, without, write
+from tests.end_to_end.mixed_tables import replaced, write
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -106,18 +106,6 @@ def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_pat
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("case", ["columns of all types", "dense becomes sparse", "classes by name"])
-def test_all_formats_give_the_same_bits(case: str, tmp_path: Path) -> None:
-    digests = set()
-    for file_format in ("parquet", "arrow", "zstd"):
-        data, run = tmp_path / file_format, tmp_path / f"run-{file_format}"
-        arrive(case, 0, data, file_format)
-        streampgs.train(data, run=run, rows=ENDS[0], **SMALL, **CASES[case][1])
-        arrive(case, 1, data, file_format)
-        digests.add(streampgs.resume(run, epochs=2).dual_sha256)
-    assert len(digests) == 1
-
-
 @pytest.mark.parametrize(
     "case", ["columns of all types", "dense stays dense", "dense becomes sparse", "classes by name"]
 )
@@ -133,21 +121,6 @@ def test_after_damage_an_older_checkpoint_gives_the_same_bits(case: str, tmp_pat
         path.write_bytes(path.read_bytes()[:-1000])
     assert streampgs.Model.load(run).rows == saved_run(run).meter.rows == ENDS[0]
     assert streampgs.resume(run, rows=1_300).dual_sha256 == expected
-
-
-def test_a_run_without_a_checkpoint_trains_on_new_shards(tmp_path: Path) -> None:
-    """The catalog may then have columns that no checkpoint has."""
-    data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
-    arrive("columns of all types", 0, data)
-    streampgs.train(data, run=run, rows=10, **SMALL)
-    for path in run.glob("checkpoint-*"):
-        path.unlink()
-    shutil.copytree(run, other)
-    arrive("columns of all types", 1, data)
-    streampgs.resume(run, rows=10)
-    for path in run.glob("checkpoint-*"):
-        path.unlink()
-    assert streampgs.resume(run, rows=900).dual_sha256 == streampgs.resume(other, rows=900).dual_sha256
 
 
 # Columns.
@@ -202,20 +175,6 @@ def test_columns_that_a_table_lacks_are_scored_as_null(tmp_path: Path) -> None:
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_new_and_missing_columns_are_reported(tmp_path: Path) -> None:
-    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
-    arrive("columns of all types", 0, data)
-    streampgs.train(data, run=run, rows=500, **SMALL)
-    arrive("columns of all types", 2, data)
-    raw = only(("label", "age"), 77).append_column("raw", pa.array([b"x"] * SHARD_ROWS))
-    write(raw, data / "part-3.parquet", "parquet")
-    streampgs.resume(run, epochs=1, observer=noted)
-    text = "\n".join(noted.notes)
-    assert "new columns: 'size' (list), 'note' (category)" in text
-    assert "'raw' (of type binary: --text uses it as text)" in text
-    assert "lack columns, which count as null there: 'city'" in text
-
-
 @pytest.mark.parametrize(
     ("options", "kept"), [({"ignore": ["height", "col*"]}, []), ({"features": ["age", "h*"]}, ["height"])]
 )
@@ -251,27 +210,6 @@ def test_a_column_of_another_type_is_refused_and_no_shard_joins(tmp_path: Path) 
     assert (run / "catalog.arrows").read_bytes() == catalog
     (data / "part-9.parquet").unlink()
     assert streampgs.resume(run, epochs=2).outcome == "trained"
-
-
-def test_a_new_shard_without_a_label_is_refused(tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all types", 0, data)
-    streampgs.train(data, run=run, rows=500, **SMALL)
-    write(without(only(("label", "age", "city"), 5), "label"), data / "part-9.parquet", "parquet")
-    with pytest.raises(DataError, match=r"part-9\.parquet': no label column 'label'"):
-        streampgs.resume(run, epochs=1)
-
-
-def test_old_shards_keep_their_cached_rows(tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all types", 0, data)
-    streampgs.train(data, run=run, epochs=2, **SMALL)
-    cached = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
-    assert cached
-    arrive("columns of all types", 1, data)
-    streampgs.resume(run, epochs=5)
-    now = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
-    assert cached.items() < now.items()
 
 
 # Classes.
@@ -347,43 +285,6 @@ def test_a_new_class_is_learned_and_predicted(tmp_path: Path) -> None:
     assert done.code == 0, done.err
 
 
-def test_all_remaining_candidates_learn_new_classes(tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    arrive("classes by name", 0, data)
-    options = {
-        "label": "kind",
-        "sigma": [1e-2, 1e-3],
-        "loss": ["logistic", "hinge"],
-        "memory": "60MB",
-        "window": "10kB",
-    }
-    streampgs.train(data, run=run, rows=100, **options)
-    arrive("classes by name", 1, data)
-    streampgs.resume(run, rows=1_500)
-    lanes = saved_run(run).race.lanes
-    assert len(lanes) == 4 * 4
-    first, joined, *others = [int(group.state["steps"]) for group in lanes.groups]
-    assert 0 < joined < first == 1_500
-    assert others == [first, joined]
-
-
-@pytest.mark.parametrize("sigma", [1e-3, "auto"])
-def test_a_change_of_sigma_applies_to_later_classes(sigma: Any, tmp_path: Path) -> None:
-    """Each model continues at its own step."""
-    data = tmp_path / "data"
-    arrive("classes by name", 0, data)
-    streampgs.train(data, run=tmp_path / "run", rows=700, label="kind", sigma=1e-4, **SMALL)
-    arrive("classes by name", 1, data)
-    streampgs.resume(tmp_path / "run", rows=1_500)
-    shutil.copytree(tmp_path / "run", tmp_path / "paused")
-    report = streampgs.resume(tmp_path / "run", rows=4_800, sigma=sigma)
-    steps = {int(group.state["steps"]) for group in saved_run(tmp_path / "run").race.lanes.groups}
-    assert len(steps) == 2
-    for rows in (2_100, 4_000, 4_800):
-        paused = streampgs.resume(tmp_path / "paused", rows=rows, **({"sigma": sigma} if rows == 2_100 else {}))
-    assert paused.dual_sha256 == report.dual_sha256
-
-
 def test_tables_without_encoded_columns_may_have_new_classes(tmp_path: Path) -> None:
     """In sparse and in dense tables."""
     for kind in ("sparse", "dense"):
@@ -406,76 +307,6 @@ def test_tables_without_encoded_columns_may_have_new_classes(tmp_path: Path) -> 
         assert model.classes_.tolist() == [1, 2, 3, 0, 5]
         test = write(shard([0, 1, 2, 3, 5]), tmp_path / f"{kind}.parquet", "parquet")
         assert evaluate(model, [str(test)])["accuracy"] > 0.95
-
-
-def test_skipped_rows_stay_skipped_when_their_class_becomes_known(tmp_path: Path) -> None:
-    """A new class must not change the rows of a window that is already in training. Here --classes leaves out a class
-    of the first shard."""
-    data, run = tmp_path / "data", tmp_path / "run"
-    write(only(("number", "age"), 1, 4), data / "part-0.parquet", "parquet", group_rows=200)
-    unknown = int(np.count_nonzero(pq.read_table(data / "part-0.parquet")["number"].to_numpy() == 3))
-    options = {"label": "number", "classes": [0.0, 1.0, 2.0], "on_bad_row": "skip", "sigma": 1e-4}
-    streampgs.train(data, run=run, rows=100, **SMALL, **options)
-    write(only(("number", "age"), 2, 4), data / "part-1.parquet", "parquet", group_rows=200)
-    report = streampgs.resume(run, epochs=2)
-    assert streampgs.Model.load(run).targets == ("0", "1", "2", "3")
-    assert report.skipped_rows_of_run == {"label of an unknown class": unknown}
-
-
-@pytest.mark.parametrize(
-    ("first", "later", "options"),
-    [
-        (["no", "yes"], ["perhaps", "yes"], {}),
-        ([0, 1], [1, 2], {}),
-        ([3, 4], [4, 5], {}),
-        ([-1, 1], [0.5, 1.0], {}),
-        ([1, 2, 3], [3.0, 3.5], {}),
-    ],
-)
-def test_a_class_that_cannot_join_is_refused_before_any_shard_joins(
-    first: list[Any], later: list[Any], options: dict[str, Any], tmp_path: Path
-) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    chance = np.random.default_rng(1)
-
-    def shard(labels: list[Any]) -> pa.Table:
-        return pa.table(
-            {"label": [labels[k] for k in chance.integers(0, len(labels), 300)], "x": chance.normal(size=300)}
-        )
-
-    write(shard(first), data / "part-0.parquet", "parquet")
-    streampgs.train(data, run=run, rows=200, **SMALL, **options)
-    catalog = (run / "catalog.arrows").read_bytes()
-    write(shard(later), data / "part-1.parquet", "parquet")
-    with pytest.raises(DataError, match=r"labels in column 'label' that the run does not know") as refused:
-        streampgs.resume(run, rows=500)
-    row = pq.read_table(data / "part-1.parquet")["label"].to_pylist().index(next(x for x in later if x not in first))
-    assert f"part-1.parquet', row group 0, row {row} " in str(refused.value)
-    assert "new run" in str(refused.value.remedy)
-    assert (run / "catalog.arrows").read_bytes() == catalog
-    assert streampgs.resume(run, epochs=2, on_bad_row="skip").skipped_rows
-
-
-@pytest.mark.parametrize(("labels", "positive"), [(["a", "b", "c"], "b"), ([1, 2, 3], 2)])
-def test_a_positive_class_allows_new_negative_classes(labels: list[Any], positive: Any, tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    x = np.linspace(-1, 1, 300)
-    write(pa.table({"label": labels * 100, "x": x}), data / "part-0.parquet", "parquet")
-    streampgs.train(data, run=run, rows=200, positive=positive, **SMALL)
-    write(pa.table({"label": [type(labels[0])(9)] * 300, "x": x}), data / "part-1.parquet", "parquet")
-    assert streampgs.resume(run, epochs=2).found.new_rows == 300
-
-
-def test_rows_of_new_classes_have_weight_one(tmp_path: Path) -> None:
-    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
-    arrive("classes by name", 0, data)
-    streampgs.train(data, run=run, rows=500, label="kind", class_weight="balanced", **SMALL)
-    arrive("classes by name", 1, data)
-    streampgs.resume(run, epochs=2, observer=noted)
-    weights = streampgs.Model.load(run).options.class_weight
-    assert isinstance(weights, tuple)
-    assert weights[3] == 1.0 != weights[0]
-    assert any("have weight 1" in note for note in noted.notes)
 
 
 @pytest.mark.parametrize("case", ["columns of all types", "dense becomes sparse", "classes by name", "p below 2"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import shutil
 import threading
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -19,7 +17,6 @@ import pytest
 import streampgs
 from streampgs.cli.history_text import history_text
 from streampgs.model.inspection import inspect_run
-from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
 from streampgs.run.report import Silent, StopRequest
@@ -102,37 +99,6 @@ def test_a_resume_refuses_changed_shards_and_names_them(change: object, tables: 
     assert "part-00002" not in str(refused.value)
 
 
-def test_touched_shards_are_refused_until_accepted(tables: Tables, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    shutil.copytree(tables.path("sparse", "arrow"), data)
-    streampgs.train(data, run=run, rows=100, **SMALL)
-    (data / "part-00001.arrow").touch()
-    with pytest.raises(streampgs.StreampgsError, match="accept_touched=True"):
-        streampgs.resume(run, rows=200)
-    assert streampgs.resume(run, rows=200, accept_touched=True).rows == 200
-
-
-@pytest.mark.parametrize("then", ["removed", "replaced"])
-def test_touched_shards_can_be_accepted_next_to_an_empty_one_that_has_gone(
-    then: str, tables: Tables, tmp_path: Path
-) -> None:
-    """Of an empty shard nothing is looked up again: its name may be that of another file by now."""
-    data, run = tmp_path / "table", tmp_path / "run"
-    shutil.copytree(tables.path("sparse", "arrow"), data)
-    empty = pa.ipc.open_file(data / "part-00000.arrow").read_all()[:0]
-    with pa.ipc.new_file(data / "empty.arrow", empty.schema) as writer:
-        writer.write_table(empty)
-    streampgs.train(data, run=run, rows=100, **SMALL)
-    before = RunFolder(run).catalog()
-    (data / "part-00001.arrow").touch()
-    (data / "empty.arrow").unlink()
-    if then == "replaced":
-        shutil.copy(data / "part-00000.arrow", data / "empty.arrow")
-        (data / "part-00000.arrow").rename(data / "part-00009.arrow")
-    assert streampgs.resume(run, rows=200, accept_touched=True).rows == 200
-    assert RunFolder(run).catalog().digest(len(before.shards)) == before.digest()
-
-
 def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     shutil.copytree(tables.path("sparse", "arrow"), data)
@@ -210,17 +176,6 @@ def test_old_rows_are_replayed_next_to_new_ones(suffix: str, no_cache: bool, tmp
     assert (0.2 * COUNTED_ROWS < held_out < 0.3 * COUNTED_ROWS, odd) == (True, 0)
 
 
-def test_passes_and_replay_stay_as_they_were_given(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    rows = [streampgs.resume(run).rows]
-    for number, options in enumerate([{}, {"passes": 2}, {}, {"replay": 4.0}, {}]):
-        write_counted(data / f"{number}.arrow", COUNTED_ROWS + 100 * number, 100)
-        rows.append(streampgs.resume(run, **options).rows)
-    assert [after - before for before, after in pairwise(rows)] == [100, 200, 200, 600, 600]
-
-
 @pytest.mark.parametrize("moment", [1, 250, 601, 1_100])
 def test_late_rows_join_an_epoch_in_which_there_are_more_windows(moment: int, tmp_path: Path) -> None:
     """And are visited in an update otherwise, whatever the pauses."""
@@ -241,36 +196,6 @@ def test_late_rows_join_an_epoch_in_which_there_are_more_windows(moment: int, tm
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
-def test_rows_that_arrive_in_the_last_window_are_visited_in_an_update(moment: int, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS, 70)  # the only window of the first epoch is in training
-    streampgs.resume(run, rows=moment)
-    streampgs.resume(run, epochs=1)
-    streampgs.resume(run)
-    assert visits(run) == [1] * (COUNTED_ROWS + 70)
-    streampgs.resume(run, epochs=2)
-    assert visits(run) == [2] * (COUNTED_ROWS + 70)
-
-
-def test_shards_that_arrive_during_an_update_wait_for_the_next_one(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS, 100)
-    streampgs.resume(run, rows=COUNTED_ROWS + 30)
-    write_counted(data / "c.arrow", COUNTED_ROWS + 100, 50)
-    write_counted(data / "d.arrow", COUNTED_ROWS + 150, 50)
-    assert streampgs.resume(run, rows=COUNTED_ROWS + 90).found.new_shards == []
-    report = streampgs.resume(run, epochs=1)
-    assert len(report.found.new_shards) == 2
-    assert visits(run) == [1] * (COUNTED_ROWS + 200)
-    appended = [event for event in RunFolder(run).events() if event["event"] == "appended"]
-    assert [(event["rows"], event["added_rows"]) for event in appended] == [(COUNTED_ROWS, 100), (700, 100)]
-
-
 @pytest.mark.parametrize("then", ["removed", "replaced", "repaired"])
 def test_a_shard_of_which_no_row_was_used_may_change(then: str, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
@@ -289,26 +214,6 @@ def test_a_shard_of_which_no_row_was_used_may_change(then: str, tmp_path: Path) 
     assert report.rows == COUNTED_ROWS + (0 if then == "removed" else 30)
     assert report.found.lost_shards == []
     assert inspect_run(run)["arrivals"][-1]["shards"] == (1 if then == "removed" else 2)
-
-
-def test_a_table_of_one_file_may_be_replaced_by_a_file_that_must_be_repaired(tmp_path: Path) -> None:
-    """Meanwhile no shard of the run is left."""
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    (data / "a.arrow").unlink()
-    table = pa.table({"label": [1e9, 1e9], "indices": [[COUNTED_ROWS], [1]], "values": [[1.0], [float("nan")]]})
-    with pa.ipc.new_file(str(data / "b.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    for accept_changes in (True, False):
-        with pytest.raises(streampgs.StreampgsError, match=r"b\.arrow.*row 1"):
-            streampgs.resume(run, accept_changes=accept_changes)
-    (data / "b.arrow").unlink()
-    with pytest.raises(streampgs.StreampgsError, match="all 1 shards are gone"):
-        streampgs.resume(run)
-    write_counted(data / "b.arrow", COUNTED_ROWS, 30)
-    assert streampgs.resume(run).rows_this_call == 30
-    assert visits(run) == [1] * (COUNTED_ROWS + 30)
 
 
 def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> None:
@@ -363,52 +268,6 @@ def test_a_resume_can_add_a_folder(tmp_path: Path) -> None:
     write_counted(more / "c.arrow", COUNTED_ROWS + 30, 30)
     streampgs.resume(run)  # the added folder is a source of the run now
     assert visits(run) == [1] * (COUNTED_ROWS + 60)
-
-
-def test_a_renamed_shard_is_not_trained_on_twice(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(3):
-        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    streampgs.train(data, run=run, rows=700, epochs=1, **COUNTING, **SMALL)
-    (data / "1.arrow").rename(data / "9.arrow")
-    shutil.copy(data / "2.arrow", data / "8.arrow")
-    streampgs.resume(run, epochs=1)
-    assert visits(run) == [1] * (3 * COUNTED_ROWS)
-
-
-def test_a_copied_and_renamed_shard_is_not_trained_on_twice(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "1.arrow", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    shutil.copy(data / "1.arrow", data / "9.arrow")
-    (data / "1.arrow").rename(data / "8.arrow")
-    streampgs.resume(run)
-    assert visits(run) == [1] * COUNTED_ROWS
-
-
-def test_a_shard_and_its_copy_that_join_together_are_trained_on_once(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "1.arrow", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    write_counted(data / "2.arrow", COUNTED_ROWS, 40)
-    shutil.copy(data / "2.arrow", data / "3.arrow")
-    streampgs.resume(run)
-    (data / "2.arrow").unlink()
-    streampgs.resume(run)
-    assert visits(run) == [1] * (COUNTED_ROWS + 40)
-
-
-def test_options_of_a_resume_without_new_rows_are_kept(tmp_path: Path) -> None:
-    data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
-    write_counted(data / "a.arrow", 0)
-    more.mkdir()
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    streampgs.resume(run, add=more, sigma=0.5)
-    write_counted(more / "b.arrow", COUNTED_ROWS)
-    report = streampgs.resume(run)
-    assert report.rows == 2 * COUNTED_ROWS
-    assert report.chosen is not None
-    assert report.chosen["sigma"] == 0.5
 
 
 def test_an_incomplete_shard_is_left_out_until_it_is_complete(tmp_path: Path) -> None:
@@ -586,23 +445,6 @@ def test_following_drops_missing_shards_and_trains_on_replacements(tmp_path: Pat
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
 
 
-def test_following_holds_only_the_windows_in_use(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    stop, held = StopRequest(), list[int]()
-
-    def act(rows: int) -> None:
-        held.append(sum(isinstance(one, Window) and one.nbytes > 0 for one in gc.get_objects()))
-        if rows == 4 * COUNTED_ROWS:
-            stop.ask("SIGTERM")
-
-    small = {**SMALL, "window": "4kB"}  # several windows per epoch
-    gc.collect()
-    streampgs.train(data, run=run, epochs=4, follow=True, observer=Stops(stop, act), stop=stop, **COUNTING, **small)
-    assert len(held) > 3
-    assert max(held) <= 2
-
-
 def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
     """Resume with `follow`, and ask it to stop after some seconds."""
     stop = StopRequest()
@@ -618,30 +460,6 @@ def rename(shard: Path) -> None:
 
 def rewrite(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes())
-
-
-@pytest.mark.parametrize("change", [rename, rewrite])
-@pytest.mark.parametrize("moment", [700, 3 * COUNTED_ROWS])
-def test_following_recognises_renamed_and_rewritten_shards_after_a_pause(
-    change: Callable[[Path], None], moment: int, tmp_path: Path
-) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(3):
-        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
-    change(data / "1.arrow")
-    followed(run, epochs=1)
-    assert visits(run) == [1] * (3 * COUNTED_ROWS)
-
-
-def test_following_drops_shards_removed_during_a_pause_between_epochs(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(2):
-        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    (data / "1.arrow").unlink()
-    followed(run, epochs=2)
-    assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
 
 
 def test_removing_a_shard_during_an_epoch_leaves_out_its_other_rows(tmp_path: Path) -> None:
@@ -725,14 +543,6 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     assert "1 shard with 40 rows joined" in lines[3]
 
 
-def test_an_unknown_event_is_shown_by_its_name() -> None:
-    odd = [
-        {"event": "started", "time": "x", "rows": 1, "t": 1, "table_rows": "many"},
-        {"event": "x", "time": "", "rows": 0, "t": 0},
-    ]
-    assert [line.split()[-1] for line in history_text(odd).splitlines()[1:]] == ["started", "x"]
-
-
 def test_events_undone_by_a_kill_are_marked_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     append_event(path, "started", 0, 0, shards=2)
@@ -743,13 +553,3 @@ def test_events_undone_by_a_kill_are_marked_as_lost(tmp_path: Path) -> None:
         file.write('{"time": "torn')
     append_event(path, "resumed", 500, 500, shards=2)
     assert [event.get("lost", False) for event in read_events(path)] == [False, False, True, True, False]
-
-
-@pytest.mark.parametrize(
-    "line", ["", "null", "[]", "{}", '{"event": 3}', '{"event": "x", "time": 1}', "\x00\xff", "[" * 9999]
-)
-def test_invalid_lines_of_a_history_are_skipped(line: str, tmp_path: Path) -> None:
-    path = tmp_path / "history.jsonl"
-    path.write_text(line + "\n", encoding="utf-8")
-    append_event(path, "started", 0, 0)
-    assert [event["event"] for event in read_events(path)] == ["started"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.base.errors import OptionError, StreampgsError
 from streampgs.cli.main import cli
 from streampgs.run.folder import RunFolder
 
@@ -91,36 +89,6 @@ def test_a_file_of_any_name_gives_the_same_bits(
         assert trained(tmp_path / kind, name, kind) == plain[kind]
 
 
-def test_folders_of_any_name_give_values_that_differ(tmp_path: Path) -> None:
-    for number, name in enumerate(("city=a\udcfe", "city=a\udcff", "city=a%FD")):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        write_parquet(tmp_path / "data" / name / "a.parquet", table(seed=number))
-    streampgs.train(tmp_path / "data", run=tmp_path / "run", **OPTIONS)
-    found = streampgs.evaluate(tmp_path / "run", tmp_path / "data", by="city")
-    assert sorted(group["value"] for group in found["by"]["groups"]) == [r"a\xfd", r"a\xfe", r"a\xff"]
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "jsonl"])
-def test_files_of_any_name_can_be_packed(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / f"caf\udcff.{kind}"
-    write: dict[str, Callable[[Any], object]] = {
-        "csv": lambda out: out.write(b"label,x\n1,2\n"), "parquet": lambda out: pq.write_table(table(1), out),
-        "npy": lambda out: np.save(out, np.ones((1, 2))), "jsonl": lambda out: out.write(b'{"label": 1}\n'),
-    }  # fmt: skip
-    with open(file, "wb") as out:
-        write[kind](out)
-    for _ in range(2):
-        assert streampgs.pack(file, tmp_path / "out\udcff").rows == 1
-
-
-def test_what_cannot_have_any_name_is_an_error(tmp_path: Path) -> None:
-    for source in ("s3://bucket/caf\udcff", "gs://b\udcff/a"):
-        with pytest.raises(OptionError, match=r"is not UTF-8"):
-            streampgs.inspect(source)
-    with pytest.raises(OptionError, match=r"not UTF-8"):
-        streampgs.pack([], tmp_path / "out", sql="select * from 'caf\udcff'")
-
-
 # Text for people.
 
 FORGED = "yes\nerror: your run was deleted\n  → send money"
@@ -159,17 +127,3 @@ def test_nothing_that_is_printed_controls_a_terminal(evil: Path, capsys: pytest.
         assert not {letter for letter in out + err if is_obeyed(letter)} - {"\n"}, words
         assert not any(line.startswith(("error:", "  → send")) for line in (out + err).splitlines()), words
         assert r"\x1b" in out + err or words[0] == "history"
-
-
-def test_json_holds_the_names_as_they_are(evil: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["inspect", str(evil), "--json"], standalone_mode=False)
-    out = capsys.readouterr().out
-    assert out.isascii()
-    assert not [letter for letter in out[:-1] if is_obeyed(letter)]
-    assert f"c{EVIL[0]}{FORGED}" in [column["name"] for column in json.loads(out)["columns"]]
-
-
-def test_an_error_about_a_name_has_one_line_and_a_remedy(evil: Path) -> None:
-    with pytest.raises(StreampgsError) as refused:
-        streampgs.train(evil, run=evil / "other", label=EVIL[0], **OPTIONS)
-    assert len(str(refused.value).splitlines()) == 2

@@ -44,14 +44,6 @@ def test_a_table_without_a_label(tmp_path: Path) -> None:
         uses(path, label="y")
 
 
-def test_lists_of_features_and_partitions(tmp_path: Path) -> None:
-    (tmp_path / "day=1").mkdir()
-    path = write(tmp_path / "day=1" / "t.parquet", indices=[[1, 2]] * 9, values=[[0.5, 1.0]] * 9, label=[0, 1, 1] * 3)
-    assert uses(path)["label"] == ("int64", "label")
-    assert {uses(path)[name][1] for name in ("indices", "values")} == {"features"}
-    assert uses(write(tmp_path / "day=1" / "u.parquet", x=[1.0, 2.0]))["day"][1] != "label"
-
-
 def test_thousands_of_columns_are_summarized(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 1_000))
     columns = {f"f{k}": rows[:, k] for k in range(1_000)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 import streampgs
-from streampgs.cli.inspection_text import run_text
 from streampgs.model.evaluation import evaluate
-from streampgs.model.inspection import inspect_run
 from streampgs.model.prediction import predict
 from streampgs.options.commands import ModelOptions
-from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
 from streampgs.run.saved import saved_run
-from streampgs.selection import cross_validation
 from streampgs.selection.race import heats_for
-from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
 
 SMALL = {"memory": "60MB", "window": "500kB"}
@@ -118,28 +112,6 @@ def test_a_search_with_pauses_gives_the_same_bits(
     assert results_of(run, report) == unpaused[name]
 
 
-def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps are found by a race, on a table that is too large for cross-validation."""
-    monkeypatch.setattr(cross_validation, "MOST_CROSS_VALIDATED", 0)
-    lanes = []
-    run = tmp_path / "run"
-    report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1, solver="truncated-gradient", l1=1e-5)
-    for rows in (ROWS // 8, ROWS // 8 + 1, ROWS // 2, ROWS // 2 + 1):
-        lanes.append(report.lanes)
-        report = streampgs.resume(run, rows=rows)
-    assert [*lanes, report.lanes] == [9, 9, 4, 4, 1]
-    dropped = inspect_run(run)["dropped"]
-    assert sorted(one["rows"] for one in dropped) == [ROWS // 8] * 5 + [ROWS // 2] * 3
-    steps = {one["step"] for one in dropped} | {report.chosen["step"]}  # type: ignore[index]
-    assert len(steps) == 9
-    _, race = run_text(inspect_run(run)).split("race ")
-    winner, *others = race.splitlines()[1:]
-    assert winner.startswith("* ")
-    assert f"{report.chosen['step']:.3g}" in winner  # type: ignore[index]
-    assert len(others) == 8
-    assert not any(line.startswith("*") for line in others)
-
-
 def test_a_search_finds_a_sigma_nearly_as_good_as_the_best_fixed_one(tables: Tables, tmp_path: Path) -> None:
     """The accuracy is measured on test rows."""
     data, test = tables.path("sparse", "arrow"), [str(tables.test_path("sparse"))]
@@ -166,66 +138,6 @@ def grid(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
         "ball": [1.0, 50.0],
     }
     return run, streampgs.train(tables.path("dense", "arrow"), run=run, epochs=1, **options)
-
-
-def test_the_chosen_candidate_of_a_grid_is_the_best_of_the_race(grid: tuple[Path, Report]) -> None:
-    run, report = grid
-    assert report.lanes == 24
-    race = saved_run(run).race
-    marks = race.progress.marks
-    merits = np.mean([mark.merits for mark in marks[len(marks) // 2 :]], axis=0)
-    chosen = race.leader()
-    assert merits[chosen] <= merits.min() * 1.0015
-    assert merits.max() > 1.1 * merits.min(), "the candidates are too similar for this test"
-    best = race.candidates[chosen]
-    assert report.chosen == {"loss": best.loss, **best.choices}
-    model = streampgs.Model.load(run).settings
-    assert (model.loss, model.choices) == (best.loss, best.choices)
-    assert (report.judged_loss, report.judged_accuracy) == (marks[-1].losses[chosen], marks[-1].accuracies[chosen])
-
-
-def test_a_model_of_a_grid_equals_one_trained_alone(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
-    run, report = grid
-    chosen = report.chosen
-    assert chosen is not None
-    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["ball"]}
-    streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "alone", epochs=1, **alone)
-    mine, other = streampgs.Model.load(run), streampgs.Model.load(tmp_path / "alone")
-    np.testing.assert_allclose(mine.coef_, other.coef_, rtol=1e-7, atol=1e-12)
-    assert mine.intercept_ == pytest.approx(other.intercept_, rel=1e-7)
-
-
-def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
-    run, report = grid
-    done = command("inspect", run, "--json")
-    assert done.code == 0
-    lanes = done.json["lanes"]
-    listed = {(lane["loss"], lane["p"], lane["sigma"], lane["ball"]) for lane in lanes}
-    assert listed == {
-        (loss, p, sigma, ball)
-        for loss in ("hinge", "logistic") for p in (2.0, 1.8) for sigma in (1e-4, 1e-2, 1.0) for ball in (1.0, 50.0)
-    }  # fmt: skip
-    (leader,) = (lane for lane in lanes if lane["leads"])
-    assert [leader[name] for name in ("loss", "p", "sigma", "ball")] == [
-        report.chosen[name] for name in ("loss", "p", "sigma", "ball")
-    ]  # type: ignore[index]
-    assert done.json["dual_sha256"] == report.dual_sha256
-    assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
-    shown = command("inspect", run).out
-    table = shown[shown.index("target") :].splitlines()
-    assert re.match(r"target +loss +p +sigma +t0 +ball", table[0])
-    assert len(table) == 1 + 24
-    assert [line for line in table if line.startswith("*")] == [line for line in table[1:] if "*" in line]
-    assert sum(line.lstrip().startswith("*") for line in table) == 1
-
-
-def test_the_command_line_takes_lists(tables: Tables, tmp_path: Path) -> None:
-    words = ["--loss", "hinge,logistic", "--p", "2,1.8", "--sigma", "1e-2,1e-3", "--ball", "1,10", "--rows", 2000]
-    done = command("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", *words, "--json")
-    assert done.code == 0, done.err
-    assert done.json["lanes"] == 16
-    assert "16 candidates" in done.err
-    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "ball"}
 
 
 def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
@@ -322,22 +234,6 @@ def test_predictions_have_columns_for_each_class(
         )
 
 
-def test_inspect_shows_each_class(classed: dict[str, tuple[Path, Path]]) -> None:
-    result = inspect_run(classed["three far apart"][0])
-    assert [lane["target"] for lane in result["lanes"]] == ["3", "7", "20"]
-    assert all(lane["leads"] for lane in result["lanes"])
-    assert result["options"]["classes"] == (3.0, 7.0, 20.0) or result["options"]["classes"] == [3.0, 7.0, 20.0]
-
-
-def test_listed_classes_give_the_bits_of_classes_found_in_the_data(
-    classed: dict[str, tuple[Path, Path]], tmp_path: Path
-) -> None:
-    run, _ = classed["three far apart"]
-    data = json.loads(json.dumps(RunFolder(run).record()["sources"]))
-    report = streampgs.train(data, run=tmp_path / "run", epochs=2, classes=[3, 7, 20])
-    assert report.dual_sha256 == inspect_run(run)["dual_sha256"]
-
-
 @pytest.mark.parametrize("arrow", [False, True], ids=["parquet", "arrow"])
 def test_an_unknown_class_is_refused_or_counted(arrow: bool, tmp_path: Path) -> None:
     x, numbers = clouds(900, 3)
@@ -375,31 +271,6 @@ def test_a_stray_label_among_two_classes_is_not_a_third_class(binary: tuple[int,
     assert streampgs.Model.load(tmp_path / "three").coef_.shape == (3, 4)
 
 
-def test_minus_one_zero_and_one_are_two_classes(tmp_path: Path) -> None:
-    x, numbers = clouds(600, 3)
-    data = write(tmp_path / "data", x, {"label": numbers - 1})
-    streampgs.train(data, run=tmp_path / "run", epochs=1)
-    assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
-
-
-def test_labels_of_a_regression_are_not_classes(tmp_path: Path) -> None:
-    x, numbers = clouds(600, 3)
-    data = write(tmp_path / "data", x, {"label": numbers})
-    streampgs.train(data, run=tmp_path / "run", epochs=1, loss="squared")
-    model = streampgs.Model.load(tmp_path / "run")
-    assert (model.classes_, model.coef_.ndim) == (None, 1)
-
-
-def test_classes_with_pauses_give_the_same_bits(classed: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
-    run, _ = classed["0 to 4"]
-    data, rows = RunFolder(run).record()["sources"], 3000
-    paused = tmp_path / "run"
-    streampgs.train(data, run=paused, rows=1)
-    for stop in sorted({mark + off for mark in marks_of(4, rows)[::2] for off in (0, 1)}):
-        streampgs.resume(paused, rows=stop)
-    assert results_of(paused, streampgs.resume(paused, epochs=2)) == results_of(run, streampgs.resume(run, epochs=2))
-
-
 # Several labels.
 
 
@@ -432,33 +303,6 @@ def test_each_label_has_the_model_of_a_run_on_that_label_alone(two_labels: tuple
             assert result["labels"][label][name] == pytest.approx(own[name], rel=1e-9)
     for name in ("loss", "accuracy", "auc"):
         assert result[name] == pytest.approx(np.mean([own[name] for own in each]), rel=1e-9)
-
-
-def test_predictions_have_columns_for_each_label(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
-    run, data = two_labels
-    model = streampgs.Model.load(run)
-    predict(model, [str(data)], tmp_path / "out.arrow")
-    table = pa.ipc.open_file(str(tmp_path / "out.arrow")).read_all()
-    assert table.column_names == [
-        f"{what}_{label}" for label in "ab" for what in ("score", "prediction", "probability")
-    ]
-    x = clouds(2000, 3)[0].astype(np.float32)
-    for number, label in enumerate("ab"):
-        np.testing.assert_array_equal(table[f"prediction_{label}"].to_numpy(), model.predict(x)[:, number])
-        np.testing.assert_allclose(
-            table[f"probability_{label}"].to_numpy(), model.predict_proba(x)[:, number], rtol=1e-6
-        )
-
-
-def test_the_command_line_takes_several_labels(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
-    run, data = two_labels
-    words = ["--label", "a", "--label", "b", "--sigma", "1e-3", "--epochs", 2, "--json"]
-    done = command("train", data, "--run", tmp_path / "run", *words)
-    assert done.json["dual_sha256"] == inspect_run(run)["dual_sha256"]
-    done = command("evaluate", tmp_path / "run", data, "--json")
-    assert done.json["labels"].keys() == {"a", "b"}
-    done = command("evaluate", tmp_path / "run", data)
-    assert re.search(r"^label +base_rate +accuracy .*\na +0\.\d+ .*\nb +0\.\d+ ", done.out, re.MULTILINE)
 
 
 # Validation.
@@ -510,16 +354,6 @@ def test_the_last_judgement_agrees_with_evaluate(with_validation: tuple[Path, Pa
     assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
 
 
-def test_a_judgement_during_the_race_is_not_reported_after_it(
-    with_validation: tuple[Path, Path], tmp_path: Path
-) -> None:
-    data, _ = with_validation
-    report = streampgs.train(data, run=tmp_path / "run", epochs=2)
-    assert report.lanes == 1
-    assert report.judged_accuracy is None
-    assert report.judged_loss is None
-
-
 def test_a_target_ends_training_at_the_same_row_with_any_pauses(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -550,37 +384,6 @@ def test_validation_with_pauses_gives_the_same_bits(
     assert results_of(tmp_path / "run", report) == results_of(
         tmp_path / "quiet", streampgs.resume(tmp_path / "quiet", epochs=2)
     )
-
-
-def test_validation_of_another_layout_is_refused(
-    with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
-) -> None:
-    data, validation = with_validation
-    with pytest.raises(streampgs.StreampgsError, match="sparse rows, the training data dense"):
-        streampgs.train(data, run=tmp_path / "a", validation=tables.path("sparse", "parquet"), epochs=1)
-    with pytest.raises(streampgs.StreampgsError, match="dense rows, the training data sparse"):
-        streampgs.train(tables.path("sparse", "arrow"), run=tmp_path / "b", validation=validation, epochs=1)
-
-
-@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
-def test_validation_of_another_width_is_refused(
-    on_bad_row: str, with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
-) -> None:
-    data, _ = with_validation
-    with pytest.raises(streampgs.StreampgsError, match="features"):
-        streampgs.train(
-            data, run=tmp_path / "run", validation=tables.path("dense", "arrow"), epochs=1, on_bad_row=on_bad_row
-        )
-
-
-def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
-    data, _ = with_validation
-    x, numbers = clouds(20, 2)
-    useless = write(tmp_path / "useless", x, {"label": numbers + 7})
-    with pytest.raises(streampgs.StreampgsError, match="have no usable row"):
-        streampgs.train(data, run=tmp_path / "run", validation=useless, epochs=1, on_bad_row="skip")
-    with pytest.raises(streampgs.StreampgsError, match=r"useless.*row 0 .*label"):
-        streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
 
 
 # Invalid options.
@@ -619,31 +422,3 @@ def test_invalid_options_are_refused_with_a_remedy(options: dict[str, Any], foun
         ModelOptions(**options)
     assert found in refused.value.found
     assert remedy in refused.value.remedy
-
-
-def test_sixty_four_combinations_are_allowed() -> None:
-    assert ModelOptions(sigma=[10.0**-k for k in range(16)], p=[2.0, 1.8, 1.5, 1.2])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--loss hinge,squared", "one of the two"),
-        ("--sigma auto,1e-3", "'auto' alone"),
-        ("--sigma 1e-3,1e-3", "once"),
-        ("--sigma 1,2,3,4,5,6,7,8,9,10,11,12,13 --p 2,1.8,1.5,1.2,1.1", "64"),
-        ("--classes 2,1", "ascending"),
-        ("--classes 5", "two or more"),
-        ("--classes 1,2,3 --positive 1", "one of them"),
-        ("--sigma 1e-3,", "a number above 0"),
-        ("--loss hinge,log", "'log' is unknown"),
-    ],
-)
-def test_the_command_line_refuses_invalid_options_with_exit_code_2(
-    words: str, message: str, tables: Tables, tmp_path: Path
-) -> None:
-    done = command("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", *words.split())
-    assert done.code == 2
-    assert message in done.err
-    assert "Traceback" not in done.err
-    assert not (tmp_path / "run").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import random
 import re
@@ -22,7 +21,6 @@ from click.testing import CliRunner
 import streampgs
 from streampgs.base.errors import DataError, OptionError, RunError
 from streampgs.cli.main import cli
-from streampgs.model.trial import Condition
 from streampgs.options.commands import Limits
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
@@ -75,15 +73,6 @@ def test_more_rows_and_seconds_count_from_the_newest_checkpoint(table: tuple[Pat
     assert again.rows_this_call > 0
 
 
-@pytest.mark.parametrize("limit", ["+0", "+-1", "++1", "+", "+x"])
-def test_a_limit_that_adds_nothing_is_refused(limit: str, table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    for name in ("epochs", "rows", "seconds"):
-        with pytest.raises(OptionError, match=name):
-            streampgs.resume(run, **{name: limit})
-
-
 # A night that is undone.
 
 
@@ -107,20 +96,6 @@ def test_a_night_that_is_undone_leaves_no_trace_in_the_model(table: tuple[Path, 
     assert {event["event"] for event in events if event.get("undone")} >= {"appended", "stopped"}
     assert names[names.index("undone") :][:3] == ["undone", "resumed", "appended"]
     assert not any(event.get("undone") for event in events[names.index("undone") :])
-
-
-def test_a_shard_that_joined_in_an_undone_night_may_be_another_one_later(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, (bad, good) = table
-    run = tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    shutil.copy(bad, data / "night.arrow")
-    streampgs.resume(run)
-    shutil.copy(good, data / "night.arrow")
-    again = streampgs.resume(run, back_to=4 * SHARD_ROWS)
-    assert again.found.new_shards == [str(data / "night.arrow")]
-    assert again.found.lost_shards == []
 
 
 @pytest.mark.parametrize("wanted", ["300", "checkpoint-000000000000300.arrows"])
@@ -185,33 +160,6 @@ def test_a_kill_while_a_run_returns_to_a_checkpoint_leaves_the_old_run_or_the_ne
             -1
         ] == 600
     assert newest == [600, 600, 300]
-
-
-def test_a_checkpoint_that_cannot_be_removed_leaves_the_run_as_it_was(
-    table: tuple[Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, rows=300, sigma=1e-5, **SMALL)
-    streampgs.resume(run, rows=400)
-
-    def refuse(path: object, **_: object) -> None:
-        raise PermissionError(errno.EPERM, "not permitted", str(path))
-
-    with monkeypatch.context() as only_here:
-        only_here.setattr(os, "unlink", refuse)
-        with pytest.raises(RunError, match=r"checkpoint-0*400.arrows' cannot be removed: not permitted"):
-            streampgs.resume(run, back_to=300)
-    assert streampgs.inspect(run)["rows"] == 400
-
-
-def test_a_damaged_checkpoint_is_no_place_to_return_to(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, rows=300, sigma=1e-5, **SMALL)
-    streampgs.resume(run, rows=400)
-    (run / "checkpoint-000000000000300.arrows").write_bytes(b"damage")
-    with pytest.raises(RunError, match=r"checkpoint-0*300\.arrows' is damaged: .*\n  → choose another one"):
-        streampgs.resume(run, back_to=300)
-    assert streampgs.inspect(run)["rows"] == 400
 
 
 def test_the_checkpoints_before_the_last_updates_are_kept(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
@@ -283,20 +231,6 @@ def test_a_run_on_a_stream_returns_to_a_checkpoint(tables: Tables, tmp_path: Pat
     assert (report.rows_this_call, report.dual_sha256) == (whole.rows - earlier, whole.dual_sha256)
 
 
-def test_history_lists_the_checkpoints_that_a_run_can_return_to(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    assert "--back-to" not in printed("history", run)
-    streampgs.resume(run, rows=400)
-    note = f"streampgs resume {run} --back-to ROWS returns to an earlier checkpoint: 300"
-    assert note in printed("history", run)
-    assert note in printed("inspect", run)
-    streampgs.resume(run, back_to=300, rows="+5")
-    shown = printed("history", run)
-    assert "returned to this checkpoint: 100 rows undone" in shown
-    assert shown.count("(undone)") == 1
-
-
 # Evaluations in the history.
 
 
@@ -321,17 +255,6 @@ def test_an_evaluation_may_be_recorded_in_the_history(
     )
     streampgs.evaluate(run, [{"indices": [0], "values": [1.0], "label": 1}], record=True)
     assert streampgs.history(run)[-1]["data"] == ["rows in memory"]
-
-
-def test_a_history_that_cannot_be_written_is_an_error_of_an_evaluation(
-    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    (run / "history.jsonl").unlink()
-    (run / "history.jsonl").mkdir()
-    with pytest.raises(RunError, match=r"history\.jsonl' cannot be written"):
-        streampgs.evaluate(run, tables.test_path("sparse"), record=True)
 
 
 # A resume that is undone if the model is worse after it.
@@ -418,22 +341,6 @@ def test_shards_of_a_rejected_night_wait_until_they_change_or_are_accepted(
     assert streampgs.resume(tmp_path / "mended", **passes).found.new_shards == [str(renamed)]
 
 
-def test_a_rejected_resume_removes_no_checkpoint_from_before_it(
-    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]]
-) -> None:
-    data, run, test = rated
-    shutil.copy(table[1][0], data)
-    streampgs.resume(run, keep=1)
-    before = sorted(path.name for path in run.glob("checkpoint-*"))
-    assert len(before) == 2  # the newest one, and the one before the update
-    inverted(table[1][1], data / "night.arrow")
-    wrong = streampgs.resume(run, validation=test, fail_if="loss > 0", checkpoint_seconds=0)
-    assert wrong.outcome == "rejected"
-    assert sorted(path.name for path in run.glob("checkpoint-*")) == before
-    passed = streampgs.resume(run, validation=test, fail_if="loss < 0", epochs="+1")
-    assert (passed.outcome, len(list(run.glob("checkpoint-*")))) == ("trained", 2)
-
-
 def test_a_resume_that_passes_is_as_one_without_a_condition(
     rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
@@ -478,15 +385,6 @@ class StopAfter(Silent):
             self.stop.ask("SIGTERM")
 
 
-def test_rows_in_memory_may_be_the_validation_rows(rated: tuple[Path, Path, Path]) -> None:
-    _, run, test = rated
-    with pa.ipc.open_file(next(test.glob("*.arrow"))) as file:
-        rows = file.read_all()
-    report = streampgs.resume(run, validation=rows, fail_if="loss > 100 * before", epochs="+1")
-    assert report.validation is not None
-    assert report.validation["rows"] == rows.num_rows
-
-
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
@@ -506,21 +404,6 @@ def test_a_condition_that_cannot_be_decided_is_refused_before_training(
     with pytest.raises(OptionError, match=words):
         streampgs.resume(run, validation=test, fail_if=condition, epochs="+1")
     assert state_of(run) == before
-
-
-def test_a_condition_needs_rows_and_a_model(rated: tuple[Path, Path, Path]) -> None:
-    _, run, test = rated
-    with pytest.raises(OptionError, match="fail_if without validation data"):
-        streampgs.resume(run, fail_if="loss > before", epochs="+1")
-    with pytest.raises(OptionError, match="together with follow=True"):
-        streampgs.resume(run, validation=test, follow=True)
-
-
-def test_a_metric_that_is_not_finite_fulfils_every_condition() -> None:
-    condition = Condition("loss > 1.1 * before")
-    assert not condition.holds(1.0, 1.05)
-    assert condition.holds(1.0, 1.2)
-    assert condition.holds(1.0, math.nan)
 
 
 def test_the_exit_code_tells_that_a_resume_was_undone(rated: tuple[Path, Path, Path]) -> None:
@@ -566,44 +449,11 @@ def test_a_shard_that_was_trained_on_is_left_out_from_now_on(table: tuple[Path, 
     assert streampgs.resume(run, epochs="+1").rows_this_call == 2 * SHARD_ROWS
 
 
-def test_a_shard_that_was_left_out_stays_so_when_a_later_night_is_undone(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    streampgs.resume(run, epochs="+1", leave_out=data / "part-00001.arrow")
-    report = streampgs.resume(run, back_to=4 * SHARD_ROWS, epochs=2)
-    assert report.rows_this_call == 3 * SHARD_ROWS
-
-
 def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, run = table[0], tmp_path / "run"
     streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
     with pytest.raises(OptionError, match=r"leave_out='.*part-1\.arrow' is not a shard of the run"):
         streampgs.resume(run, leave_out=data / "part-1.arrow")
-
-
-def test_nothing_is_undone_if_the_shard_to_leave_out_is_unknown(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    shutil.copy(table[1][0], data)
-    streampgs.resume(run)
-    checkpoints = sorted(run.glob("checkpoint-*"))
-    with pytest.raises(OptionError, match="is not a shard of the run"):
-        streampgs.resume(run, back_to="before-last-update", leave_out=data / "part-1.arrow")
-    assert sorted(run.glob("checkpoint-*")) == checkpoints
-
-
-def test_a_new_shard_is_left_out_by_a_relative_path(
-    table: tuple[Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    new = table[1][0]
-    shutil.copy(new, data)
-    monkeypatch.chdir(data.parent)
-    report = streampgs.resume(run, leave_out=f"{data.name}/{new.name}")
-    assert (report.outcome, report.found.new_shards) == ("nothing new", [])
 
 
 # A run that has moved.
@@ -629,55 +479,7 @@ def test_a_run_and_its_data_may_move(table: tuple[Path, list[Path]], tables: Tab
     assert streampgs.resume(moved).found.new_rows == SHARD_ROWS
 
 
-def test_the_glob_of_a_run_that_has_moved_names_the_option(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(f"{data}/*.arrow", run=run, epochs=1, sigma=1e-5, **SMALL)
-    data.rename(tmp_path / "moved")
-    with pytest.raises(DataError, match=r"nothing matches '.*', and the run trains on it\n  → .* data='PLACE'"):
-        streampgs.resume(run)
-    assert streampgs.resume(run, data=f"{tmp_path}/moved/*.arrow", epochs="+1").rows_this_call == 4 * SHARD_ROWS
-
-
-def test_the_copies_are_read_where_the_originals_are_still_there(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    shutil.copytree(data, tmp_path / "copy")
-    report = streampgs.resume(run, data=tmp_path / "copy", epochs="+1")
-    assert (report.rows_this_call, report.found.new_rows) == (4 * SHARD_ROWS, 0)
-    shutil.rmtree(data)
-    assert streampgs.resume(run, epochs="+1").rows_this_call == 4 * SHARD_ROWS
-
-
-def test_a_shard_that_is_not_in_the_new_place_is_an_error(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    shutil.copytree(data, tmp_path / "copy")
-    (tmp_path / "copy" / "part-00001.arrow").unlink()
-    with pytest.raises(DataError, match=r"1 shard of the run cannot be found in .*copy: '.*part-00001\.arrow'"):
-        streampgs.resume(run, data=tmp_path / "copy")
-    report = streampgs.resume(run, data=tmp_path / "copy", accept_changes=True, epochs="+1")
-    assert report.rows_this_call == 3 * SHARD_ROWS
-
-
 # A file that was not written to its end.
-
-
-def test_an_incomplete_file_is_in_the_report_and_in_the_history_of_each_night(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, (new, _) = table
-    run, half = tmp_path / "run", data / new.name
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    half.write_bytes(new.read_bytes()[:-1000])
-    for _night in range(2):
-        report = streampgs.resume(run)
-        assert (report.outcome, report.found.incomplete_files) == ("nothing new", [str(half)])
-        assert streampgs.history(run)[-1]["incomplete_names"] == [str(half)]
-    assert f"1 file left out, because it is not complete: {half}" in printed("history", run)
-    shutil.copy(new, half)
-    assert streampgs.resume(run).found.new_rows == SHARD_ROWS
 
 
 # A resume that only says what it would do.
@@ -757,14 +559,6 @@ def test_a_dry_run_tells_what_a_resume_does_and_changes_no_byte(
     assert told_report.found == report.found
 
 
-def test_a_dry_run_is_refused_where_it_cannot_tell(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    for others in ({"back_to": 300}, {"follow": True}):
-        with pytest.raises(OptionError, match="dry_run"):
-            streampgs.resume(run, dry_run=True, **others)
-
-
 # Files that are not needed any more.
 
 
@@ -819,25 +613,6 @@ def test_a_full_disk_is_freed_by_keeping_fewer_checkpoints(
 # A limit in the way of new shards.
 
 
-def test_new_shards_that_a_limit_keeps_waiting_are_reported_with_the_command_for_them(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    streampgs.resume(run, rows="+500")
-    shutil.copy(table[1][0], data)
-    report = streampgs.resume(run)
-    assert (report.outcome, report.found.waiting_shards) == ("nothing new", [str(data / table[1][0].name)])
-    assert report.notes == [
-        "1 new shard waits, because the limit of rows is reached in the middle of epoch 2; to complete it with them: "
-        f"streampgs.resume('{run}', epochs=2)"
-    ]
-    done = command("resume", run, "--quiet")
-    assert done.code == 3
-    report = streampgs.resume(run, epochs=2)
-    assert (report.rows_this_call, report.found.new_rows) == (4_500, SHARD_ROWS)
-
-
 @pytest.mark.parametrize("limit", [{"rows": 4 * SHARD_ROWS}, {"seconds": 1e-9}])
 def test_new_shards_wait_at_the_end_of_an_epoch_if_a_limit_is_reached(
     limit: dict[str, float], table: tuple[Path, list[Path]], tmp_path: Path
@@ -872,25 +647,3 @@ def test_options_that_hold_until_they_are_changed_hold_if_there_was_nothing_to_t
     assert (record.options.on_bad_row, record.limits) == ("skip", Limits(epochs=1, rows=10**6))
     shutil.copy(table[1][0], data)
     assert streampgs.resume(run).rows == done + SHARD_ROWS
-
-
-def test_shards_that_are_gone_are_not_counted(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    (data / "part-00000.arrow").unlink()
-    shutil.copy(table[1][0], data)
-    report = streampgs.resume(run, accept_changes=True)
-    assert any(f"there were {3 * SHARD_ROWS:,} rows in 3 shards before" in note for note in report.notes)
-    joined = [event for event in streampgs.history(run) if event["event"] == "appended"]
-    assert (joined[-1]["shards"], joined[-1]["table_rows"]) == (4, 3 * SHARD_ROWS + report.found.new_rows)
-    assert streampgs.inspect(run)["retired"] == {"shards": 1, "rows": SHARD_ROWS}
-
-
-def test_of_many_moved_shards_only_the_first_are_named(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    shutil.copytree(data, tmp_path / "copy")
-    shutil.rmtree(data)
-    notes = streampgs.resume(run, data=tmp_path / "copy").notes
-    assert sum("has moved to" in note for note in notes) == 3
-    assert "1 other shard moved, too" in notes

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.run.report import Silent, Status, StopRequest
+from streampgs.run.report import Silent, StopRequest
 from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -160,26 +160,6 @@ def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Ta
     assert resumed.dual_sha256 == streampgs.train(data, run=tmp_path / "quiet", epochs=1).dual_sha256
 
 
-def test_a_resume_without_limits_ends_at_the_limit_of_the_run(tables: Tables, tmp_path: Path) -> None:
-    stop = StopRequest()
-    data = tables.path("sparse", "arrow")
-    streampgs.train(
-        data, run=tmp_path / "run", rows=5_000, observer=StopAfter(stop, 1), stop=stop, checkpoint_seconds=1e-6, **SMALL
-    )
-    report = streampgs.resume(tmp_path / "run")
-    assert (report.rows, report.stopped_by) == (5_000, "rows")
-    again = streampgs.resume(tmp_path / "run")
-    assert (again.rows, again.stopped_by) == (5_000, "rows")
-
-
-class CountingStatus(Silent):
-    def __init__(self) -> None:
-        self.seen: list[Status] = []
-
-    def status(self, status: Status) -> None:
-        self.seen.append(status)
-
-
 def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resume fills the window of the cursor and none before it."""
     from streampgs.reading import loader
@@ -197,13 +177,6 @@ def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monk
     streampgs.resume(tmp_path / "run", rows=2 * ROWS + 101)
     assert starts[0] == (2, 0)
     assert len(starts) <= 3  # that one, and those read ahead
-
-
-def test_train_refuses_a_folder_that_holds_a_run(tables: Tables, tmp_path: Path) -> None:
-    data = tables.path("dense", "arrow")
-    streampgs.train(data, run=tmp_path / "run", rows=10)
-    with pytest.raises(streampgs.StreampgsError, match="exists already"):
-        streampgs.train(data, run=tmp_path / "run", rows=10)
 
 
 def test_errors_in_the_middle_keep_the_progress(tables: Tables, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from pyarrow import csv
 
 import streampgs
 from streampgs.base import files
-from streampgs.model.evaluation import evaluate
 from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
 
@@ -99,17 +97,6 @@ def test_kept_columns_are_beside_the_prediction_of_their_row(
     np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=1e-6)
 
 
-def test_all_columns_are_kept_with_their_types(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    predict(model, [str(table / "a.parquet"), str(table / "d.parquet")], tmp_path / "out.parquet", keep=("all",))
-    found, own = pq.read_table(tmp_path / "out.parquet"), pq.read_table(table / "a.parquet")
-    assert found.column_names[:7] == own.column_names
-    for field in own.schema:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        assert found.schema.field(field.name).type == kind, field.name
-    assert found["tags"].to_pylist()[:500] == own["tags"].to_pylist()
-    assert found["name"].to_pylist()[500:] == [None] * 100
-
-
 def test_kept_columns_follow_the_rows_that_a_condition_selects(
     model: streampgs.Model, table: Path, tmp_path: Path
 ) -> None:
@@ -120,20 +107,6 @@ def test_kept_columns_follow_the_rows_that_a_condition_selects(
     assert found["id"].tolist() == expected["id"].tolist()
     alone = model.predict_proba(pa.Table.from_pandas(expected[["age", "city"]], preserve_index=False))[:, 1]
     np.testing.assert_allclose(found["probability"], alone, rtol=1e-6)
-
-
-def test_rows_that_are_skipped_keep_their_columns(model: streampgs.Model, base: Path, tmp_path: Path) -> None:
-    frame = people(300, 5)
-    frame["age"] = frame["age"].astype(float)
-    frame.loc[[3, 77, 299], "age"] = np.inf
-    frame.to_parquet(tmp_path / "some.parquet", row_group_size=100)
-    with pytest.raises(streampgs.StreampgsError, match="age"):
-        predict(model, [str(tmp_path / "some.parquet")], tmp_path / "out.parquet", keep=("id",))
-    report = predict(model, [str(tmp_path / "some.parquet")], tmp_path / "out.parquet", True, keep=("id",))
-    found = pq.read_table(tmp_path / "out.parquet").to_pandas()
-    assert found["id"].tolist() == frame["id"].tolist()
-    assert np.flatnonzero(found["prediction"].isna()).tolist() == [3, 77, 299]
-    assert report == {"rows": 300, "out": str(tmp_path / "out.parquet"), "skipped_rows": {"feature not finite": 3}}
 
 
 LABELS = {
@@ -165,34 +138,6 @@ def test_predictions_have_the_type_of_the_labels(name: str, tmp_path: Path) -> N
     assert model.predict(frame).tolist() == found.to_pylist()
 
 
-@pytest.mark.slow
-def test_predictions_of_several_labels_have_the_type_of_each(tmp_path: Path) -> None:
-    frame = people(800)
-    frame["old"] = np.where(frame["age"] > 50, "old", "young")
-    frame["roman"] = (frame["city"] == "Rome").astype(int)
-    frame["side"] = np.where(frame["age"] > 40, 1, -1)
-    frame.to_parquet(tmp_path / "data.parquet")
-    labels = ["buys", "old", "roman", "side"]
-    streampgs.train(str(tmp_path / "data.parquet"), run=tmp_path / "run", label=labels, epochs=2)
-    model = streampgs.Model.load(tmp_path / "run")
-    predict(model, [str(tmp_path / "data.parquet")], tmp_path / "out.parquet")
-    found = pq.read_table(tmp_path / "out.parquet")
-    in_memory = model.predict(frame)
-    for number, label in enumerate(labels):
-        column = found[f"prediction_{label}"]
-        assert str(column.type) == {"buys": "bool", "old": "string"}.get(label, "int64")
-        assert set(column.to_pylist()) == set(frame[label].tolist())
-        assert np.mean(np.array(column.to_pylist()) == frame[label]) > 0.8
-        assert in_memory[:, number].tolist() == column.to_pylist()
-    evaluated = evaluate(model, [str(tmp_path / "data.parquet")])
-    assert [one["classes"] for one in evaluated["labels"].values()] == [
-        [False, True],
-        ["old", "young"],
-        [0, 1],
-        [-1, 1],
-    ]
-
-
 @pytest.mark.parametrize(
     ("keep", "out", "message"),
     [
@@ -208,13 +153,6 @@ def test_columns_that_cannot_be_kept_are_refused(
     with pytest.raises(streampgs.StreampgsError, match=message):
         predict(model, [str(tmp_path / "some.parquet")], tmp_path / out, keep=keep)
     assert not (tmp_path / out).exists()
-
-
-def test_a_column_of_two_types_is_refused(model: streampgs.Model, tmp_path: Path) -> None:
-    people(20, 1).to_parquet(tmp_path / "a.parquet")
-    people(20, 2).assign(id="x").to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(streampgs.StreampgsError, match="column 'id' is of type int64 in shard"):
-        predict(model, [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], tmp_path / "out.csv", keep=("id",))
 
 
 def test_a_threshold_decides_the_class(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
@@ -238,11 +176,6 @@ def test_an_arrow_stream_goes_to_standard_output(base: Path, table: Path, tmp_pa
         assert reader_leaves.wait(60) != 0
     done_json = command("predict", base / "run", table, "--out", "-", "--json")
     assert done_json.code == 2
-
-
-def test_json_reports_the_rows(base: Path, table: Path, tmp_path: Path) -> None:
-    done = command("predict", base / "run", table, "--out", tmp_path / "out.csv", "--json")
-    assert json.loads(done.out) == {"rows": 1_100, "out": str(tmp_path / "out.csv")}
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
@@ -329,14 +262,6 @@ def test_predictions_are_not_written_among_the_shards_that_the_run_trains_on(tmp
     predict(model, [str(tmp_path / "new.parquet")], tmp_path / "out.parquet")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_only_files_are_overwritten(make: Any, model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    make(tmp_path / "out.csv")
-    with pytest.raises(streampgs.StreampgsError, match=r"is not a file|Is a directory"):
-        predict(model, [str(table)], tmp_path / "out.csv", force=True)
-    assert not (tmp_path / "out.csv").is_file()
-
-
 def test_links_are_not_followed(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
     victim, out = tmp_path / "victim", tmp_path / "out.csv"
     victim.write_text("precious")
@@ -383,14 +308,6 @@ def test_a_killed_process_leaves_no_result_and_the_next_one_cleans_up(
     assert [one.name for one in folder.iterdir()] == ["other.csv"]
 
 
-def test_files_of_running_processes_are_not_cleaned_up(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    with files.writing(tmp_path / "slow.csv", replace=False) as slow:
-        slow.write(b"first\n")
-        predict(model, [str(table)], tmp_path / "out.csv")
-        slow.write(b"second\n")
-    assert (tmp_path / "slow.csv").read_text() == "first\nsecond\n"
-
-
 class FullDisk:
     """A file that accepts so many bytes."""
 
@@ -424,19 +341,3 @@ def test_a_full_disk_is_a_fault_of_the_machine(
         predict(model, [str(table)], tmp_path / f"out{ending}")
     assert (refused.value.exit_code, refused.value.remedy) == (1, "free some space, then run the command again")
     assert [one.name for one in tmp_path.iterdir()] == ["table"]
-
-
-@pytest.mark.parametrize("out", ["nowhere/out.csv", "file/out.csv", f"{'x' * 252}.csv"])
-def test_a_name_that_cannot_be_used_is_a_wrong_option(
-    model: streampgs.Model, table: Path, tmp_path: Path, out: str
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(streampgs.StreampgsError, match="name a file in a folder") as refused:
-        predict(model, [str(table)], tmp_path / out)
-    assert refused.value.exit_code == 2
-
-
-def test_a_name_of_the_greatest_length_can_be_used(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    out = tmp_path / f"{'x' * 251}.csv"
-    predict(model, [str(table)], out)
-    assert read(out).num_rows == 1_100

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import sparse
 
 import streampgs
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.encoding.encoding import Encoding
 from streampgs.model.model import Model
 from streampgs.model.prediction import predict
@@ -238,46 +238,3 @@ def test_a_matrix_with_nulls_as_nan(trained: Model) -> None:
         model = with_encoding(trained, encoding, "dense", encoding.unbounded_first)
         rows = np.column_stack([table[name].to_numpy().astype(float) for name in "abc"])
         np.testing.assert_array_equal(model.decision_function(rows), model.decision_function(table))
-
-
-@pytest.mark.parametrize(
-    ("table", "named"),
-    [
-        ({"age": [1.0, 2.0], "city": ["a", "b"]}, r"age \(number\), city \(string\)"),
-        ({"day": pa.array([1, 2], pa.timestamp("s")), "x": [1, 2]}, r"day \(time without a time zone\), x \(number\)"),
-        ({"v": pa.array([[1.0, 2.0], [3.0, 4.0]]), "x": [1, 2]}, r"x \(number\), v \(list of numbers\)"),
-        ({"x": [1, 2], "y": [1, 2], "z": [1, 2]}, r"x \(number\).*"),
-    ],
-)
-def test_a_matrix_that_cannot_hold_the_columns_is_refused(table: dict[str, Any], named: str, trained: Model) -> None:
-    whole = pa.table(table)
-    options = EncodingOptions(hash_bits=4)
-    encoding = tables.learn(tables.plan_columns(whole.schema, options, {}, "a table"), options, [_arrays(whole)])
-    layout = "dense" if encoding.dense else "sparse"
-    model = with_encoding(trained, encoding, layout, encoding.unbounded_first)
-    for rows in (np.zeros((3, 2)), sparse.csr_matrix((3, 2)), [[0, 0]]):
-        with pytest.raises(
-            OptionError, match=f"matrix of 2 columns; the model was trained on . columns: {named}"
-        ) as refused:
-            model.predict(rows)
-        assert "give a table" in refused.value.remedy
-
-
-@pytest.mark.parametrize("rows", [np.zeros((2, 3)), sparse.csr_matrix((2, 9)), pl.DataFrame({"x": [1.0]})])
-def test_rows_of_another_width_are_refused(rows: Any, trained: Model) -> None:
-    with pytest.raises((OptionError, DataError)):
-        with_encoding(trained, None, "dense", 5).predict(rows)
-
-
-@pytest.mark.parametrize("rows", [[[1, 2], [3]], [["a", "b"]], np.zeros((2, 2, 2)), np.array([[1j, 2]])], ids=str)
-def test_rows_that_are_no_matrix_are_refused(rows: Any, trained: Model) -> None:
-    with pytest.raises((OptionError, DataError), match=r"array|list"):
-        with_encoding(trained, None, "dense", 2).predict(rows)
-
-
-def test_no_rows_have_no_scores(trained: Model) -> None:
-    for layout in ("dense", "sparse"):
-        model = with_encoding(trained, None, layout, 4)
-        assert model.decision_function(np.empty((0, 4))).shape == (0,)
-        assert model.decision_function(sparse.csr_matrix((0, 4))).shape == (0,)
-        assert model.decision_function(iter(())).shape == (0,)

@@ -8,12 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs import train as trained
-from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.commands import streampgs
 from tests.end_to_end.conftest import Tables
 
@@ -116,19 +113,6 @@ def test_a_half_written_file_has_an_exit_code_of_its_own(night: tuple[Path, Path
     assert (done.code, done.json["new_rows"], done.json["incomplete_files"]) == (0, 1_000, [])
 
 
-def test_columns_that_are_not_used_or_missing_are_told(tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    data.mkdir()
-    rows = pa.table({"a": [1.0, 2.0, 3.0] * 50, "b": ["u", "v"] * 75, "none": pa.nulls(150), "label": [0, 1] * 75})
-    pq.write_table(rows, data / "0.parquet")
-    first = streampgs("train", data, "--run", run, "--json", "--ignore", "b").json
-    assert set(first["ignored_columns"]) == {"b", "none"}
-    pq.write_table(rows.select(["label", "b"]).append_column("new", pa.nulls(150)), data / "1.parquet")
-    second = streampgs("resume", run, "--json").json
-    assert second["missing_columns"] == ["a"]
-    assert set(second["ignored_columns"]) == {"b", "none", "new"}
-
-
 def test_a_failed_resume_is_in_the_history(night: tuple[Path, Path]) -> None:
     data, run = night
     (data / "part-00001.parquet").unlink()
@@ -139,35 +123,3 @@ def test_a_failed_resume_is_in_the_history(night: tuple[Path, Path]) -> None:
     assert (events[-1]["event"], events[-1]["rows"]) == ("failed", 10_000)
     assert "part-00001.parquet" in events[-1]["error"]
     assert "failed: 1 of 5 shards" in streampgs("history", run).out
-
-
-def test_sigterm_before_the_first_row(night: tuple[Path, Path]) -> None:
-    data, run = night
-    notes: list[str] = []
-    observer, stop = Silent(), StopRequest()
-    observer.note = notes.append  # type: ignore[method-assign]
-    stop.ask("SIGTERM")
-    report = trained(data, run=run.with_name("early"), observer=observer, stop=stop)
-    assert (report.outcome, report.rows_this_call) == ("paused", 0)
-    assert notes[-1] == f"stopped by SIGTERM before the first row; continue with: streampgs resume {report.run}"
-    assert len(report.notes) == len(notes)
-
-
-def test_remedies_of_a_resume_are_about_the_run(night: tuple[Path, Path]) -> None:
-    data, run = night
-    bad = pq.read_table(data.parent / "new.parquet")
-    labels = bad["label"].to_pylist()
-    labels[5] = None
-    pq.write_table(bad.set_column(bad.schema.get_field_index("label"), "label", [labels]), data / "part-00005.parquet")
-    refused = streampgs("resume", run, "--json").json
-    assert "row 5" in refused["error"]
-    assert f"once the file is fixed: streampgs resume {run}\n" in refused["remedy"]
-    pq.write_table(bad, data / "part-00005.parquet")  # no row of it was trained on: it is another new shard
-    fixed = streampgs("resume", run, "--json").json
-    assert (fixed["outcome"], fixed["new_rows"], fixed["lost_shards"]) == ("trained", 1_000, [])
-    pq.write_table(bad.slice(1), data / "part-00005.parquet")
-    changed = streampgs("resume", run, "--json").json
-    for line in ("restore them", "--accept-changes on the files"):
-        assert line in changed["remedy"]
-    assert "--accept-touched" not in changed["remedy"], "it accepts files of which only the time stamp differs"
-    assert streampgs("resume", run, "--accept-changes").code == 0

@@ -13,8 +13,6 @@ import pytest
 
 import streampgs
 from streampgs.learn.lanes import Lanes
-from streampgs.run.folder import RunFolder
-from streampgs.run.report import Silent
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -50,17 +48,6 @@ def test_weights_stay_where_sigma_changes(p: float, returns: str, tables: Tables
         expected = kept if returns == "random" else last
         np.testing.assert_allclose(after.weights(lane), expected, rtol=1e-9, atol=1e-300)
     assert after.digest() == hashlib.sha256(2 * dual.tobytes()).hexdigest()
-
-
-def test_the_change_is_recorded_in_the_run(tables: Tables, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=ROWS // 2, **SMALL)
-    report = streampgs.resume(run, sigma=1e-5, epochs=2)
-    assert report.chosen is not None
-    assert report.chosen["sigma"] == 1e-5
-    events = [event for event in RunFolder(run).events() if event["event"] == "sigma"]
-    assert [(event["rows"], event["before"], event["after"]) for event in events] == [(ROWS // 2, 1e-3, [1e-5])]
-    assert streampgs.resume(run, epochs=3).chosen == report.chosen, "it is not changed again"
 
 
 def test_sigma_is_searched_for_again(tables: Tables, tmp_path: Path) -> None:
@@ -101,20 +88,3 @@ def test_the_same_command_after_a_fault_changes_sigma_once(tables: Tables, tmp_p
         reports.append(streampgs.resume(run, sigma=1e-4, rows=ROWS))
     one, other = reports
     assert (other.dual_sha256, other.gap, other.progressive_loss) == (one.dual_sha256, one.gap, one.progressive_loss)
-
-
-def test_a_requested_change_survives_a_stop_before_the_first_row(tables: Tables, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=100, **SMALL)
-    with pytest.raises(_Killed):
-        streampgs.resume(run, sigma=1e-5, rows=200, observer=_KilledAtTheFirstSave())
-    assert streampgs.resume(run, rows=300).chosen["sigma"] == 1e-5
-
-
-class _Killed(BaseException):
-    pass
-
-
-class _KilledAtTheFirstSave(Silent):
-    def saved(self, checkpoint: str) -> None:
-        raise _Killed

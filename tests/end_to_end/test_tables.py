@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.base.errors import DataError, OptionError, StreampgsError
+from streampgs.base.errors import DataError, StreampgsError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
@@ -75,15 +73,6 @@ def same_model(data: list[Any], tmp_path: Path, **options: Any) -> str:
 
 def test_all_formats_and_compressions_give_the_same_bits(shards: Path, tmp_path: Path) -> None:
     same_model([shards / name for name in ("arrow", "zstd", "parquet")], tmp_path, **TEXT)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"category": "age", "cross": "age,city"}, {"features": "age", "null_flags": True}], ids=str
-)
-def test_all_formats_give_the_same_bits_with_other_options(
-    options: dict[str, Any], shards: Path, tmp_path: Path
-) -> None:
-    same_model([shards / name for name in ("arrow", "parquet")], tmp_path, **options)
 
 
 def test_files_of_other_libraries_give_the_same_bits(table: pa.Table, tmp_path: Path) -> None:
@@ -156,55 +145,6 @@ def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
     assert model.encoding is not None
     assert {"year", "place"} <= {column.name for column in model.encoding.columns}
     assert evaluate(model, [str(tmp_path / "hive")]) == evaluate(model, [str(tmp_path / "own")])
-
-
-def test_a_folder_name_that_is_the_same_for_all_rows_is_no_feature(table: pa.Table, tmp_path: Path) -> None:
-    """Whatever joins later: the model is that of the files alone, and takes rows without the columns."""
-    lake, plain, options = (
-        tmp_path / "lake",
-        tmp_path / "plain",
-        {"sigma": 1e-3, "epochs": 1, "ignore": "text", **SMALL},
-    )
-    for number, folder in enumerate(["month=10", "month=10", "month=11", "month=12"]):
-        part = table.slice(500 * number, 500)
-        write(part, lake / "year=2026" / folder / f"{number}.parquet", "parquet")
-        write(part, plain / f"{number}.parquet", "parquet")
-    for nights, folders in enumerate([["month=10"], ["month=11", "month=12"]]):
-        hive = [lake / "year=2026" / folder for folder in folders]
-        files = [plain / name for name in (["0.parquet", "1.parquet"], ["2.parquet", "3.parquet"])[nights]]
-        reports = [
-            streampgs.resume(tmp_path / name, add=data)
-            if nights
-            else streampgs.train(data, run=tmp_path / name, **options)
-            for name, data in (("in folders", hive), ("alone", files))
-        ]
-        assert reports[0].dual_sha256 == reports[1].dual_sha256
-        assert reports[0].found.new_columns == []
-        assert not any("folders" in note for note in reports[0].notes)
-    models = [streampgs.Model.load(tmp_path / name) for name in ("in folders", "alone")]
-    assert evaluate(models[0], [str(plain)]) == evaluate(models[1], [str(lake)])
-    assert models[0].encoding is not None
-    assert models[0].encoding.left_out["month"] == "the same value in all partitions"
-    named = streampgs.train(lake, run=tmp_path / "named", features=["year", "age"], **options)
-    assert streampgs.Model.load(tmp_path / "named").encoding.left_out.get("year") is None
-    assert any("the names of folders are features: 'year';" in note for note in named.notes)
-
-
-def test_files_without_rows_do_not_change_the_encoding(table: pa.Table, shards: Path, tmp_path: Path) -> None:
-    trained(shards / "parquet", tmp_path / "expected", **TEXT)
-    before = streampgs.Model.load(tmp_path / "expected").encoding
-    assert before is not None
-    folder = tmp_path / "some"
-    shutil.copytree(shards / "parquet", folder)
-    for name in ("a-first", "part-1-empty", "z-last"):
-        write(table.slice(0, 0), folder / f"{name}.parquet", "parquet")
-    write(table.slice(0, 0), folder / "b-arrow.arrow", "arrow")
-    assert trained(folder, tmp_path / "run", **TEXT).rows == 2 * ROWS  # the order differs because there are more groups
-    after = streampgs.Model.load(tmp_path / "run").encoding
-    assert after is not None
-    assert after.digest == before.digest
-    with pytest.raises(DataError, match=r"no rows|holds? rows|empty"):
-        trained(folder / "z-last.parquet", tmp_path / "nothing")
 
 
 # Pauses.
@@ -326,64 +266,6 @@ def test_two_classes_may_have_any_type(name: str, tmp_path: Path) -> None:
     assert np.mean(predictions == np.array(meant)) > 0.97
 
 
-@pytest.mark.parametrize("names", [("low", "mid", "top"), (3, 7, 11)], ids=str)
-def test_three_classes_are_learned_and_predicted(names: tuple[Any, ...], tmp_path: Path) -> None:
-    data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
-    trained(data, tmp_path / "run")
-    model = streampgs.Model.load(tmp_path / "run")
-    assert model.classes_ is not None
-    assert model.classes_.tolist() == list(names)
-    assert accuracy(tmp_path / "run", data) > 0.6
-    out = tmp_path / "out.parquet"
-    predict(model, [str(data)], out)
-    found = pq.read_table(out)
-    assert {f"score_{model.targets[k]}" for k in range(3)} < set(found.schema.names)
-    assert set(found["prediction"].to_pylist()) <= set(names)
-    agree = np.mean(np.array(found["prediction"].to_pylist()) == np.array(sides(*names).to_pylist()))
-    assert agree == pytest.approx(accuracy(tmp_path / "run", data))
-
-
-def test_a_positive_string_gives_the_bits_of_labels_0_and_1(tmp_path: Path) -> None:
-    data = write(with_label(sides("low", "mid", "top")), tmp_path / "data.parquet", "parquet")
-    trained(data, tmp_path / "run", positive="top")
-    reference = write(with_label(sides(0, 0, 1)), tmp_path / "reference.parquet", "parquet")
-    trained(reference, tmp_path / "reference")
-    assert weights_of(tmp_path / "run") == weights_of(tmp_path / "reference")
-    assert accuracy(tmp_path / "run", data) == accuracy(tmp_path / "reference", reference)
-
-
-@pytest.mark.parametrize("names", [("rare", "rare", "rare", "usual"), ("a", "b", "c", "c", "c")], ids=str)
-def test_balanced_class_weights_are_inverse_to_the_counts(names: tuple[str, ...], tmp_path: Path) -> None:
-    data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
-    counts = [sides(*names).to_pylist().count(name) for name in sorted(set(names))]
-    weights = tuple(sum(counts) / (len(counts) * count) for count in counts)
-    runs = [tmp_path / "balanced", tmp_path / "weights", tmp_path / "plain"]
-    for run, class_weight in zip(runs, ("balanced", weights, None), strict=True):
-        trained(data, run, class_weight=class_weight)
-    assert weights_of(runs[0]) == weights_of(runs[1])
-    assert weights_of(runs[0]) != weights_of(runs[2])
-    column = replaced(with_label(sides(*names)), "label", sides(*names))
-    factor = pa.array([weights[sorted(set(names)).index(name)] for name in sides(*names).to_pylist()])
-    weighted = write(column.append_column("w", factor), tmp_path / "weighted.parquet", "parquet")
-    trained(weighted, tmp_path / "column", weight="w")
-    assert weights_of(tmp_path / "column") == weights_of(runs[1])
-
-
-def test_several_label_columns_are_learned(tmp_path: Path) -> None:
-    table = without(numbers_table(), "side").append_column("up", sides("no", "yes"))
-    table = table.append_column("down", sides("n", "p")).append_column("number", sides(0, 1))
-    data = write(table, tmp_path / "data.parquet", "parquet")
-    labels = ("up", "down", "number")
-    trained(data, tmp_path / "run", label=labels)
-    result = evaluate(streampgs.Model.load(tmp_path / "run"), [str(data)])
-    assert {name: result["labels"][name]["accuracy"] > 0.97 for name in labels} == dict.fromkeys(labels, True)
-    model = streampgs.Model.load(tmp_path / "run")
-    assert model.coef_.shape == (3, 2)
-    assert np.array_equal(model.coef_[0], model.coef_[2])
-    # 'p' is the positive class because it sorts last, and it labels the larger values.
-    assert np.array_equal(np.sign(model.coef_[1]), np.sign(model.coef_[0]))
-
-
 # Refusals.
 
 
@@ -393,31 +275,6 @@ def refusal(error: type[StreampgsError], data: Path | list[Path], run: Path, **o
     assert refused.value.remedy
     assert not list(run.glob("checkpoint-*"))
     return str(refused.value)
-
-
-def test_labels_that_do_not_fit_the_loss_are_refused(tmp_path: Path) -> None:
-    floats = write(with_label(numbers_table()["side"]), tmp_path / "floats.parquet", "parquet")
-    message = refusal(OptionError, floats, tmp_path / "run", loss="logistic")
-    assert "logistic" in message
-    assert "loss='squared'" in message
-    strings = write(with_label(sides("a", "b")), tmp_path / "strings.parquet", "parquet")
-    message = refusal(OptionError, strings, tmp_path / "run", loss="squared")
-    assert "label column 'label' holds strings" in message
-    assert "logistic" in message
-    message = refusal(DataError, strings, tmp_path / "run", positive="c")
-    assert "'c'" in message
-    assert "'a', 'b'" in message
-    numbers = write(with_label(sides(0, 1)), tmp_path / "numbers.parquet", "parquet")
-    assert "holds numbers" in refusal(DataError, numbers, tmp_path / "run", positive="a")
-    times = write(with_label(sides(0, 1, kind=pa.timestamp("s"))), tmp_path / "times.parquet", "parquet")
-    assert "of type timestamp" in refusal(DataError, times, tmp_path / "run")
-    trained(strings, tmp_path / "run")  # the refused runs do not block a new one
-
-
-@pytest.mark.parametrize("label", ["a", 2, 0.5])
-def test_a_constant_label_is_refused(label: Any, tmp_path: Path) -> None:
-    data = write(with_label(pa.array([label] * 2_000)), tmp_path / "data.parquet", "parquet")
-    refusal(StreampgsError, data, tmp_path / "run")
 
 
 def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
@@ -432,11 +289,6 @@ def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
         assert name in message
         assert "part-0.parquet" in message
         assert "income" in message  # the message lists the columns of the shard
-
-
-def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
-    data = write(pa.table({"label": [0, 1], "raw": [b"a", b"b"]}), tmp_path / "data.parquet", "parquet")
-    assert "raw (of type binary: text uses it as text)" in refusal(DataError, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -494,31 +346,6 @@ def test_a_shard_may_lack_columns_that_others_have(file_format: str, table: pa.T
         assert names == expected
 
 
-def test_a_shard_with_only_a_label_column_has_rows(table: pa.Table, tmp_path: Path) -> None:
-    for file_format, ending in (("parquet", "parquet"), ("arrow", "arrow")):
-        folder = tmp_path / file_format
-        write(table.slice(0, 1_000), folder / f"part-0.{ending}", file_format)
-        write(table.slice(1_000, 500).select(["label"]), folder / f"part-1.{ending}", file_format)
-        run = tmp_path / f"run-{file_format}"
-        assert trained(folder, run, epochs=1).rows == 1_500
-        bare = write(table.slice(0, 7).select(["label"]), tmp_path / f"bare.{ending}", file_format)
-        both = [str(bare), str(folder / f"part-0.{ending}")]
-        out = tmp_path / f"{file_format}-out.parquet"
-        assert predict(streampgs.Model.load(run), both, out)["rows"] == 1_007
-        scores = pq.read_table(out)["score"].to_numpy()
-        assert len(set(scores[:7])) == 1
-
-
-def test_a_column_that_all_shards_lack_is_refused(table: pa.Table, run: Path, tmp_path: Path) -> None:
-    model = streampgs.Model.load(run)
-    lacking = write(without(table.slice(0, 100), "age"), tmp_path / "lacking.parquet", "parquet")
-    whole = write(table.slice(100, 100), tmp_path / "whole.parquet", "parquet")
-    assert evaluate(model, [str(lacking), str(whole)])["rows"] == 200
-    with pytest.raises(DataError, match=r"lacking\.parquet': no column 'age'") as refused:
-        evaluate(model, [str(lacking)])
-    assert refused.value.remedy
-
-
 def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
     """It is standardized like any other column."""
     random = np.random.default_rng(3)
@@ -532,33 +359,6 @@ def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
     (column,) = [c for c in streampgs.Model.load(tmp_path / "run").encoding.columns if c.name == "wild"]
     assert column.centre[0] == pytest.approx(1e6, rel=1e-2)
     assert 1 / column.scale[0] == pytest.approx(1e3, rel=0.5)
-
-
-def test_labels_of_another_type_are_refused_in_evaluation(tmp_path: Path) -> None:
-    """Strings for a model of numbers, and numbers for a model of strings."""
-    strings = write(with_label(sides("0", "1")), tmp_path / "strings.parquet", "parquet")
-    numbers = write(with_label(sides(0, 1)), tmp_path / "numbers.parquet", "parquet")
-    for own, other in ((strings, numbers), (numbers, strings)):
-        run = tmp_path / f"run-{own.stem}"
-        trained(own, run)
-        with pytest.raises(DataError, match=rf"{other.stem}\.parquet.*'label'") as refused:
-            evaluate(streampgs.Model.load(run), [str(other)])
-        assert refused.value.remedy
-
-
-def test_an_unknown_label_is_refused_in_training_and_an_error_in_evaluation(tmp_path: Path) -> None:
-    data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
-    trained(data, tmp_path / "run")
-    labels = sides("a", "b").to_pylist()
-    labels[1_500] = "zebra"
-    other = write(with_label(pa.array(labels)), tmp_path / "other.parquet", "parquet")
-    with pytest.raises(
-        DataError,
-        match=r"other\.parquet.*row 1500 of the file.*: 'zebra' in column 'label'; the classes are 'a', 'b'\n",
-    ):
-        trained(other, tmp_path / "other", classes=("a", "b"))
-    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
-    assert found["unknown_class_rows"] == 1
 
 
 # Bad rows.
@@ -596,51 +396,6 @@ def test_bad_rows_are_refused_by_row_or_counted(table: pa.Table, tmp_path: Path)
 
 
 # Damage.
-
-FLIPS = """
-import sys
-from pathlib import Path
-import numpy as np
-import streampgs
-from streampgs.base.errors import StreampgsError
-
-whole, folder, text = Path(sys.argv[1]), Path(sys.argv[2]), {"text": "text", "null_flags": True}
-data, small = whole.read_bytes(), {"memory": "60MB", "window": "300kB", "epochs": 1}
-footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-
-def outcome(content, number):
-    path = folder / f"damaged-{number}.parquet"
-    path.write_bytes(content)
-    try:
-        return streampgs.train(path, run=folder / f"run-{number}", **small, **text).dual_sha256
-    except StreampgsError as error:
-        assert path.name in str(error), str(error)
-        return "refused"
-
-expected = outcome(data, "not")
-assert expected != "refused"
-random, found = np.random.default_rng(0), []
-for number in range(int(sys.argv[3])):
-    damaged = bytearray(data)
-    place = int(random.integers(4, footer))
-    damaged[place] ^= 1 << int(random.integers(0, 8))
-    result = outcome(bytes(damaged), number)
-    assert result in ("refused", expected), f"byte {place}: another model without an error"
-    found.append(result)
-for number, size in enumerate(random.integers(1, len(data), 8)):
-    assert outcome(data[:size], f"cut-{number}") == "refused", f"cut to {size} bytes"
-print(found.count("refused"))
-"""
-
-
-def test_damaged_files_are_refused_by_name(table: pa.Table, tmp_path: Path) -> None:
-    """In a separate process, which must not crash. A flipped bit outside the checksums may be harmless."""
-    whole = write(table.slice(0, 1_000), tmp_path / "whole.parquet", "parquet", 500)
-    (tmp_path / "made").mkdir()
-    words = [sys.executable, "-W", "error", "-c", FLIPS, str(whole), str(tmp_path / "made"), "60"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) > 50
 
 
 # Columns of different scales.
@@ -735,12 +490,3 @@ def test_every_command_works_on_a_table_of_columns(shards: Path, table: pa.Table
     assert done.code == 0, done.err
     assert done.json["catalog"]["rows"] == ROWS
     assert "income" in done.json["encoding"]["columns"] + done.json["encoding"]["left out"]
-
-
-def test_the_command_line_refuses_with_a_remedy(shards: Path, tmp_path: Path) -> None:
-    done = command("train", shards / "parquet", "--run", tmp_path / "run", "--loss", "squared")
-    assert done.code == 2
-    assert "'label' holds strings" in done.err
-    assert "→" in done.err
-    assert "Traceback" not in done.err
-    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())

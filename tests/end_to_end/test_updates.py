@@ -14,7 +14,6 @@ import pytest
 import streampgs
 from streampgs.model.inspection import inspect_run
 from streampgs.run.lineages import LINEAGES, Progress
-from streampgs.run.report import Silent
 from streampgs.run.saved import saved_run
 
 SMALL = {"memory": "60MB", "window": "100kB", "cache_limit": "40kB"}
@@ -220,25 +219,3 @@ def test_the_length_of_rows_is_at_least_that_of_the_first_ones(old: float, new: 
     now = Progress()
     now.measure(old, new)
     assert now.length == length
-
-
-class Choices(Silent):
-    def __init__(self) -> None:
-        self.shown: list[dict[str, str]] = []
-
-    def choices(self, choices: dict[str, str]) -> None:
-        self.shown.append(choices)
-
-
-def test_the_choices_tell_that_an_update_uses_the_cache(tmp_path: Path) -> None:
-    """Its passes visit the same rows, also after an epoch that needed no cache."""
-    data, run, seen = tmp_path / "table", tmp_path / "run", Choices()
-    put(data, "old", table(OLD, 1))
-    options = {**options_of("plain"), "epochs": 1, "cache_limit": None}
-    streampgs.train(data, run=run, observer=seen, **options)
-    put(data, "new", table(NEW, 11))
-    streampgs.resume(run, observer=seen)
-    first, update = (choices["cache"] for choices in seen.shown)
-    assert first == "not needed: this is the last epoch"
-    assert "decoded once, into" in update
-    assert any((run / "cache").glob("*.arrows"))

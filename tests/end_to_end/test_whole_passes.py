@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
@@ -10,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from scipy.optimize import minimize
 
 import streampgs
-from streampgs.base.errors import Diverged, OptionError
-from streampgs.cli.console import print_json
+from streampgs.base.errors import Diverged
 from streampgs.losses import LOSSES
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run
@@ -140,26 +137,6 @@ def test_a_target_gap_ends_training(solver: str, table: Path, tmp_path: Path) ->
 
 
 @every_solver
-def test_a_gap_that_is_not_known_yet_is_null(solver: str, table: Path, tmp_path: Path, capsys: Any) -> None:
-    report = streampgs.train(table, run=tmp_path / "run", rows=100, **SOLVERS[solver])
-    assert report.gap is None
-    print_json(inspect_run(tmp_path / "run"))
-    printed = json.loads(capsys.readouterr().out)
-    assert [printed["gap"], printed["lanes"][0]["gap"]] == [None, None]
-
-
-@every_solver
-def test_new_rows_belong_to_the_next_epoch(solver: str, table: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table, run=run, epochs=4, **SOLVERS[solver])
-    write(table / "3.arrow", 900, seed=3, features=40)
-    report = streampgs.resume(run, passes=2)
-    assert report.rows == 4 * 2100 + 2 * 3000
-    assert (report.epochs, report.stopped_by) == (6.0, "epochs")
-    assert streampgs.Model.load(run).coef_.shape == (40,)
-
-
-@every_solver
 @pytest.mark.parametrize("after", [{"epochs": 4}, {"epochs": 4, "rows": 10**9}, {"epochs": "+1"}], ids=str)
 def test_an_update_that_a_limit_interrupts_is_completed(
     solver: str, after: dict[str, Any], table: Path, tmp_path: Path
@@ -175,24 +152,6 @@ def test_an_update_that_a_limit_interrupts_is_completed(
     report = streampgs.resume(run, **after)
     assert (report.epochs, report.dual_sha256) == (expected.epochs, expected.dual_sha256)
     assert streampgs.resume(run).outcome == "nothing new"
-
-
-def test_an_update_that_finds_no_step_says_so(table: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    before = streampgs.train(table, run=run, epochs=8, **SOLVERS["l-bfgs"]).dual_sha256
-    write(table / "3.arrow", 700, seed=3)
-    with pa.ipc.open_file(table / "3.arrow") as file:
-        rows = file.read_all()
-    inverted = rows.set_column(0, "label", pc.negate(rows["label"]))
-    with pa.ipc.new_file(table / "3.arrow", rows.schema) as writer:
-        writer.write_table(inverted)
-    report = streampgs.resume(run, passes=1)  # a single pass looks along a direction of the old rows
-    is_unmoved = any("it is as before; to go on" in note for note in report.notes)
-    assert is_unmoved == (report.dual_sha256 == before)
-    assert is_unmoved
-    moved = streampgs.resume(run, epochs="+3")
-    assert moved.dual_sha256 != before
-    assert not any("it is as before; to go on" in note for note in moved.notes)
 
 
 @every_solver
@@ -250,14 +209,6 @@ def test_sigma_is_found_by_cross_validation_on_a_small_table(table: Path, tmp_pa
     assert found["log_loss"] < 0.45
 
 
-def test_validation_rows_choose_sigma_on_a_large_table(table: Path, tmp_path: Path) -> None:
-    write(tmp_path / "validation" / "0.arrow", 1000, seed=60)
-    options = {**SOLVERS["l-bfgs"], "sigma": "auto"}
-    report = streampgs.train(table, run=tmp_path / "run", validation=str(tmp_path / "validation"), **options)
-    assert report.lanes == 1
-    assert report.rows > 16 * 2100
-
-
 def noisy(folder: Path, shards: int, rows: int = 120) -> Path:
     """Few rows with many features, and labels that are mostly noise: a small sigma learns the noise."""
     for shard in range(shards):
@@ -285,16 +236,6 @@ def test_a_list_is_compared_on_rows_that_are_held_out_and_then_trained_on(thread
     np.testing.assert_allclose(weights, alone, atol=1e-3 * np.abs(alone).max())
 
 
-@pytest.mark.parametrize("values", [{"sigma": 1.0}, {"sigma": (1e-2, 1.0)}])
-def test_a_run_that_ends_while_rows_are_held_out_says_so(values: dict[str, Any], tmp_path: Path) -> None:
-    table, run = noisy(tmp_path / "table", 3), tmp_path / "run"
-    first = streampgs.train(table, run=run, **{**SOLVERS["l-bfgs"], "epochs": 2, **values})
-    second = streampgs.resume(run, epochs=100)
-    told = [any("is held out" in note for note in report.notes) for report in (first, second)]
-    assert told == [values["sigma"] != 1.0, False]
-    assert "holds_out" not in streampgs.inspect(run)["settings"]
-
-
 def test_a_pause_changes_nothing_while_rows_are_held_out(tmp_path: Path) -> None:
     table = noisy(tmp_path / "table", 3)
     options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1.0)}
@@ -306,44 +247,7 @@ def test_a_pause_changes_nothing_while_rows_are_held_out(tmp_path: Path) -> None
     assert (paused.dual_sha256, paused.chosen, paused.rows) == (whole.dual_sha256, whole.chosen, whole.rows)
 
 
-def test_new_values_of_sigma_are_compared_on_rows_that_are_held_out_again(tmp_path: Path) -> None:
-    table, run = noisy(tmp_path / "table", 3), tmp_path / "run"
-    streampgs.train(table, run=run, **{**SOLVERS["l-bfgs"], "sigma": 1e-6})
-    report = streampgs.resume(run, sigma=(1e-6, 1.0), passes=60)
-    assert report.chosen is not None
-    assert report.chosen["sigma"] == 1.0
-
-
-def test_another_sigma_continues_from_the_weights(table: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table, run=run, intercept=0.5, **SOLVERS["l-bfgs"])
-    streampgs.resume(run, sigma=1e-2, epochs=40)
-    above, least = excess(run, TABLE)
-    assert above <= 1e-6 * least
-
-
 # Refused.
-
-
-@every_solver
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        ({"loss": "hinge"}, "without kinks"),
-        ({"loss": ("logistic", "hinge")}, "without kinks"),
-        ({"batch": 5}, "use all rows"),
-        ({"sampling": "independent"}, "once per epoch"),
-        ({"replay": 1.0}, "all rows in each epoch"),
-        ({"l1": 1e-3}, "l1 with"),
-    ],
-)
-def test_impossible_options_are_refused(
-    solver: str, options: dict[str, Any], found: str, table: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(OptionError, match=found) as raised:
-        streampgs.train(table, run=tmp_path / "run", **{**SOLVERS[solver], **options})
-    assert raised.value.remedy
-    assert not (tmp_path / "run").exists()
 
 
 # Divergence.
