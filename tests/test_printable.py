@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streampgs.base.errors import DataError, OptionError
 from streampgs.base.printable import LONGEST_CELL, LONGEST_LINE, printable, printable_page
 from streampgs.cli.console import fail, pairs_text, say_note, table_text
-from streampgs.options.python_words import say_for_python
+from streampgs.options.messages import say_for_python
 from streampgs.packing.packer import pack
 from streampgs.python.progress import PythonObserver, _Shown
 

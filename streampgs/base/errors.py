@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from streampgs.base.printable import printable_lines, without_secrets
 
 _NAMES_SHOWN = 20
+MARKED = re.compile(r"`((?:--|streampgs |producer \| )[^`]*)`|(?<![\w-])--[a-z][a-z0-9-]*")
+"""What messages mark: an option with its value (`--l1 0.5`), and a command with its arguments (`streampgs resume RUN`). An
+option alone needs no mark. Python has other words for them, see options.messages."""
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
@@ -31,8 +35,13 @@ def did_you_mean(name: str, columns: Iterable[str]) -> str:
     return "".join(found) + f"The columns are {listed}"
 
 
+def command_words(text: str) -> str:
+    """The message as the command line prints it: without marks."""
+    return MARKED.sub(lambda found: found[1] or found[0], text)
+
+
 class StreampgsError(Exception):
-    """An error in data, options or files; `str()` is the whole message."""
+    """An error in data, options or files; `str()` is the whole message. `found` and `remedy` are marked, see MARKED."""
 
     kind = "system"
     """For programs, as in the JSON of a command that failed."""
@@ -46,9 +55,9 @@ class StreampgsError(Exception):
     def say(self, found: str | Sequence[str], remedy: str | Sequence[str]) -> None:
         """Give the error other words."""
         self.found_lines, self.remedy_lines = _lines(found), _lines(remedy)
-        message = printable_lines(self.found_lines)
+        message = printable_lines(map(command_words, self.found_lines))
         if self.remedy:
-            message += f"\n  → {printable_lines(self.remedy_lines, '    ')}"
+            message += f"\n  → {printable_lines(map(command_words, self.remedy_lines), '    ')}"
         self.args = (message,)
 
     @property
@@ -78,7 +87,8 @@ class BadValue(OptionError):
     def __init__(self, flag: str, value: Any, written: str, complaint: str, remedy: str) -> None:
         """`flag`: empty where a word is read before its option is known. `written`: the value as on the command line."""
         self.flag, self.value, self.complaint = flag, value, complaint
-        super().__init__(" ".join(part for part in (flag, written, complaint) if part), remedy)
+        given = f"`{flag} {written}`" if flag and written else flag or written
+        super().__init__(f"{given} {complaint}".rstrip(), remedy)
 
 
 class DataError(StreampgsError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from streampgs.base.errors import StreampgsError
+from streampgs.base.errors import StreampgsError, command_words
 from streampgs.base.printable import LONGEST_CELL, printable, printable_page
 from streampgs.kernels import compiling
 from streampgs.options.fields import OUTPUT, Flag, option
@@ -45,7 +45,7 @@ FAILED_VALIDATION = 4
 def say(message: str, head: str = "", colour: str | None = None) -> None:
     """One line on standard error, which begins with `head` in bold or in a colour."""
     styled = click.style(head, fg=colour, bold=colour in (None, "red")) if head else ""
-    _write(styled + printable(message), sys.stderr)
+    _write(styled + printable(command_words(message)), sys.stderr)
 
 
 def say_usage(error: click.ClickException) -> None:
@@ -96,7 +96,8 @@ def fail(error: StreampgsError, as_json: bool = False) -> int:
     """Say what went wrong, and also as JSON if that was asked for. Returns the exit code."""
     _write(click.style("error: ", fg="red", bold=True) + str(error), sys.stderr)
     if as_json:
-        facts = {"error": error.found, "remedy": error.remedy, "kind": error.kind, "exit_code": error.exit_code}
+        words = {"error": command_words(error.found), "remedy": command_words(error.remedy)}
+        facts = {**words, "kind": error.kind, "exit_code": error.exit_code}
         with suppress(StreampgsError):  # standard output itself may be the fault
             print_json(facts)
     return error.exit_code
@@ -107,7 +108,7 @@ def pairs_text(pairs: Mapping[str, str]) -> str:
     names = [printable(name, LONGEST_CELL) for name in pairs]
     width = max(map(len, names))
     return "\n".join(
-        f"{click.style(name.ljust(width), bold=True)}  {printable(text)}"
+        f"{click.style(name.ljust(width), bold=True)}  {printable(command_words(text))}"
         for name, text in zip(names, pairs.values(), strict=True)
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streampgs.base.errors import OptionError
+from streampgs.base.errors import OptionError, command_words
 from streampgs.options.fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
 
 _EVERYTHING = "streampgs.help-all"
@@ -39,7 +39,7 @@ class DeclaredOption(click.Option):
         is_flag = isinstance(declared.value, Flag)
         super().__init__(
             [declared.flag, name],
-            help=declared.text,
+            help=command_words(declared.text),
             required=declared.required,
             is_flag=is_flag or None,
             multiple=isinstance(declared.value, Repeated),

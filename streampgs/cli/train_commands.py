@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampgs.base.errors import command_words
 from streampgs.cli.console import (
     EXIT_CODES,
     FAILED_VALIDATION,
@@ -114,7 +115,7 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
     if not quiet and report.forecast_rss_mb and report.outcome != REJECTED:
         _say_report(report, run)
     if json:
-        print_json(report.record())
+        print_json({**report.record(), "notes": [*map(command_words, report.notes)]})
     if report.stopped_by in EXIT_CODES:
         return EXIT_CODES[report.stopped_by]
     if report.outcome == REJECTED:

@@ -76,12 +76,12 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns or long values; --memory "
             f"{resources.budget / 1e6:,.0f}MB leaves no memory for rows",
-            f"give at least --memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB, or leave out columns with --ignore",
+            f"give at least `--memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB`, or leave out columns with --ignore",
         )
     if resources.window is not None:
         if resources.window > fitting:
             raise OptionError(
-                f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.budget / 1e6:,.0f}MB can hold "
+                f"`--window {resources.window / 1e6:,.0f}MB` is more than `--memory {resources.budget / 1e6:,.0f}MB` can hold "
                 f"{windows} times, with {READING_BYTES >> 20} MiB for reading",
                 f"give a window of at most {fitting / 1e6:,.0f}MB",
             )
@@ -103,9 +103,9 @@ def refuse_too_many_supports(options: ModelOptions, resources: Resources) -> Non
     if options.solver == "kernel" and options.supports > most:
         needed = 2 * _VALUE_BYTES * _FEWEST_KERNEL_ROWS * options.supports + READING_BYTES
         raise OptionError(
-            f"--supports {options.supports:,}: the kernels of {_FEWEST_KERNEL_ROWS:,} rows with them, twice, take more than "
-            f"--memory {resources.budget / 1e6:,.0f}MB",
-            f"give at most --supports {most}, or at least --memory {-(-needed // 10**6)}MB",
+            f"`--supports {options.supports:,}`: the kernels of {_FEWEST_KERNEL_ROWS:,} rows with them, twice, take more than "
+            f"`--memory {resources.budget / 1e6:,.0f}MB`",
+            f"give at most `--supports {most}`, or at least `--memory {-(-needed // 10**6)}MB`",
         )
 
 
@@ -119,7 +119,7 @@ def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> No
     needed = memory_needed(sizes, decoder_bytes)
     if needed > resources.budget:
         raise OptionError(
-            f"the run's windows of {sizes.window_bytes / 1e6:,.0f} MB need --memory {needed / 1e6:,.0f}MB; "
+            f"the run's windows of {sizes.window_bytes / 1e6:,.0f} MB need `--memory {needed / 1e6:,.0f}MB`; "
             f"{resources.budget / 1e6:,.0f}MB were given",
             "the window is a part of the run (it decides which rows are mixed); give that much memory",
         )
@@ -182,7 +182,7 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
     window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
     if window > fitting:
         raise OptionError(
-            f"--window {window / 1e6:,.1f}MB of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
+            f"`--window {window / 1e6:,.1f}MB` of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
             f"{resources.budget / 1e6:,.0f}MB with the reservoir",
             f"give a window of at most {fitting / 1e6:,.1f}MB, more --memory or less --replay",
         )
@@ -198,7 +198,7 @@ def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
     needed = stream_memory_needed(sizes)
     if needed > resources.budget:
         raise OptionError(
-            f"the run's windows and reservoir need --memory {needed / 1e6:,.0f}MB; {resources.budget / 1e6:,.0f}MB were given",
+            f"the run's windows and reservoir need `--memory {needed / 1e6:,.0f}MB`; {resources.budget / 1e6:,.0f}MB were given",
             "they are a part of the run (they decide which rows are mixed); give that much memory",
         )
 

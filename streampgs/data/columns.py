@@ -303,7 +303,7 @@ class ColumnSource:
                 if attempts[damage.name] == _TRIES:
                     raise DataError(
                         f"the file of columns '{damage.name}' is damaged repeatedly: {damage}",
-                        "check the disk with the run's cache, and start a new run with another --cache DIR",
+                        "check the disk with the run's cache, and start a new run with another `--cache DIR`",
                     ) from damage
                 self._close_reader()
                 self._make_again(damage)
@@ -315,7 +315,7 @@ class ColumnSource:
             if not blocks.lines:
                 raise DataError(
                     "no row has a feature, so there are no columns",
-                    "check the columns of the table with streampgs inspect DATA, or use another solver",
+                    "check the columns of the table with `streampgs inspect DATA`, or use another solver",
                 )
             self._reader = _Reader(blocks)
         reader, start = self._reader, cursor.at_row(0)

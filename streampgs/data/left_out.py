@@ -59,6 +59,6 @@ def refuse_unknown(patterns: Iterable[str], known: Iterable[ShardPath]) -> None:
     for pattern in patterns:
         if not any(matches(path, [pattern_of(pattern, names)]) for path in names):
             raise OptionError(
-                f"--leave-out '{pattern}' is not a shard of the run or its sources",
-                "give a path, a folder or a glob; streampgs history lists the shards that joined",
+                f"`--leave-out '{pattern}'` is not a shard of the run or its sources",
+                "give a path, a folder or a glob; `streampgs history` lists the shards that joined",
             )

@@ -332,7 +332,7 @@ def _refuse_truth_values_and_numbers(surveyed: Sequence[Surveyed], plan: Plan) -
             raise DataError(
                 f"column '{column.name}' holds truth values in shard '{found[True].shard.path}' and numbers in shard "
                 f"'{found[False].shard.path}', which are different categories",
-                f"write it with one type, or train without it (train --ignore {column.name})",
+                f"write it with one type, or train without it (`--ignore {column.name}`)",
             )
 
 

@@ -36,7 +36,7 @@ APPENDED, CHANGED = "appended", "changed"
 NULL_SHARE = "null_share."
 """Before the name of a column: the share of nulls in new shards."""
 _LISTED = 3
-_PUT_BACK = "put the data back there, or name the place where they are now with --data PLACE"
+_PUT_BACK = "put the data back there, or name the place where they are now with `--data PLACE`"
 _MOST_NAMES = 100  # of shards in an event of the history
 _POLL_SECONDS = 0.1
 _TRIES = 4
@@ -439,7 +439,7 @@ def _refuse_lost_columns(table: Table, lost: Collection[int]) -> None:
     if SOLVERS[table.options.solver].by_columns:
         names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
         raise DataChanged(
-            f"{listed(names)}: gone, replaced or left out, and --solver {table.options.solver} cannot take their rows out of "
+            f"{listed(names)}: gone, replaced or left out, and `--solver {table.options.solver}` cannot take their rows out of "
             "its columns",
             "restore the files, or start a new run",
         )
@@ -489,6 +489,6 @@ def listed(names: Sequence[str]) -> str:
 def refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
     if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
         raise OptionError(
-            "--sampling independent draws single rows, and rows of Parquet or compressed Arrow need the cache for that",
-            "cache all shards (no --no-cache, a larger --cache-limit), or use --sampling epoch",
+            "`--sampling independent` draws single rows, and rows of Parquet or compressed Arrow need the cache for that",
+            "cache all shards (no --no-cache, a larger --cache-limit), or use `--sampling epoch`",
         )

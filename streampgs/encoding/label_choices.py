@@ -67,8 +67,8 @@ def _with_loss(options: ModelOptions, found: Sequence[LabelCounts]) -> tuple[Mod
             "train a run for each of them, or choose a --loss that fits both",
         )
     return replace(options, loss=LOSS_FOR_NUMBERS), [
-        f"label '{column}' holds {reason}: it is predicted as a number (--loss {LOSS_FOR_NUMBERS}). If these are classes: "
-        "--classes auto"
+        f"label '{column}' holds {reason}: it is predicted as a number (`--loss {LOSS_FOR_NUMBERS}`). If these are classes: "
+        "`--classes auto`"
         for column, reason in reasons.items()
     ]
 
@@ -107,8 +107,8 @@ def _classes_note(options: ModelOptions, labels: LabelCounts) -> str:
     if labels.textual:
         return f"label '{labels.column}' holds {len(labels.values):,} different strings{labels.where}: each is a class"
     return (
-        f"label '{labels.column}' holds {_whole_numbers(labels)}: each is a class (--loss "
-        f"{','.join(options.losses)}). If these are quantities: --loss {LOSS_FOR_NUMBERS}"
+        f"label '{labels.column}' holds {_whole_numbers(labels)}: each is a class (`--loss "
+        f"{','.join(options.losses)}`). If these are quantities: `--loss {LOSS_FOR_NUMBERS}`"
     )
 
 
@@ -119,7 +119,7 @@ def _refuse_texts_as_numbers(options: ModelOptions, found: Sequence[LabelCounts]
     textual = [labels for labels in found if labels.textual]
     if textual and not options.classifies:
         raise OptionError(
-            f"--loss {options.losses[0]} predicts numbers, but label column '{textual[0].column}' holds strings",
+            f"`--loss {options.losses[0]}` predicts numbers, but label column '{textual[0].column}' holds strings",
             f"choose one of {', '.join(CLASSIFYING)}, or another --label",
         )
 
@@ -131,7 +131,7 @@ def _refuse_inexact(found: Sequence[LabelCounts]) -> None:
             raise DataError(
                 f"label column '{labels.column}' holds whole numbers of 2^53 or more, such as "
                 f"{max(labels.values, key=abs):.0f}, which cannot be told apart as classes",
-                f"write the labels as strings, or predict them as numbers with --loss {LOSS_FOR_NUMBERS}",
+                f"write the labels as strings, or predict them as numbers with `--loss {LOSS_FOR_NUMBERS}`",
             )
 
 
@@ -139,7 +139,7 @@ def _one_value(labels: LabelCounts) -> DataError:
     return DataError(
         f"label column '{labels.column}' has only one value{labels.where}: {listed(labels.values)}",
         "a classifier needs two classes: choose another --label; if rows of another class will be added, name both "
-        "with --classes A,B",
+        "with `--classes A,B`",
     )
 
 
@@ -225,18 +225,18 @@ def _of_numbers(options: ModelOptions, labels: LabelCounts) -> ModelOptions:
 
 
 def _refuse_quantities(options: ModelOptions, labels: LabelCounts) -> None:
-    losses = f"--loss {','.join(options.losses)}"
+    losses = f"`--loss {','.join(options.losses)}`"
     if labels.first_odd is not None:
         raise OptionError(
             f"{losses} needs classes, but label column '{labels.column}' holds numbers that are not whole{labels.where}, "
             f"like {labels.first_odd:g}",
-            f"predict numbers with --loss {LOSS_FOR_NUMBERS}, or name the positive class with --positive VALUE",
+            f"predict numbers with `--loss {LOSS_FOR_NUMBERS}`, or name the positive class with `--positive VALUE`",
         )
     if len(labels.values) > _MOST_UNASKED_CLASSES:
         raise OptionError(
             f"{losses} would train a model for each class, but label column '{labels.column}' holds {_whole_numbers(labels)}",
-            f"if they are quantities, predict numbers with --loss {LOSS_FOR_NUMBERS}; if they are classes, say so with "
-            "--classes auto",
+            f"if they are quantities, predict numbers with `--loss {LOSS_FOR_NUMBERS}`; if they are classes, say so with "
+            "`--classes auto`",
         )
 
 
@@ -247,7 +247,7 @@ def _with_class_weights(options: ModelOptions, labels: LabelCounts) -> ModelOpti
     if options.class_weight != "balanced":
         if options.classes is None and len(options.class_weight) != 2:
             raise OptionError(
-                f"--class-weight {','.join(map(str, options.class_weight))} for two classes",
+                f"`--class-weight {','.join(map(str, options.class_weight))}` for two classes",
                 "give a number for each class, in the order of the classes",
             )
         return options
@@ -257,7 +257,9 @@ def _with_class_weights(options: ModelOptions, labels: LabelCounts) -> ModelOpti
         positives = labels.rows(1.0 if options.positive is None else options.positive)
         counts = [int(labels.counts.sum()) - positives, positives]
     if min(counts) == 0:
-        raise DataError("--class-weight balanced, but a class has no row in the sample", "give the weights as numbers")
+        raise DataError(
+            "`--class-weight balanced`, but a class has no row in the sample", "give the weights as numbers"
+        )
     return replace(options, class_weight=tuple(sum(counts) / (len(counts) * count) for count in counts))
 
 
@@ -282,7 +284,7 @@ def extend_labels(
             raise DataError(
                 f"new shards have labels in column '{labels.column}' that the run does not know (it knows {known}): "
                 f"{listed(unknown)}; the first is in {place_of(number, unknown)}",
-                "start a new run on all the data, or continue without the shards: --leave-out FILE; resume --on-bad-row skip "
+                "start a new run on all the data, or continue without the shards: `--leave-out FILE`; `--on-bad-row skip` "
                 "leaves only such rows out",
             )
     return options, []

@@ -212,7 +212,7 @@ def _notes(found: dict[str, float], finding: Callable[[float], str]) -> list[str
     worst = sorted(found, key=lambda name: -found[name])
     notes = [
         f"column '{name}' alone {finding(found[name])}: it may contain the label. If it is not known in advance: "
-        f"--ignore {name}"
+        f"`--ignore {name}`"
         for name in worst[:_NOTED]
     ]
     if len(worst) > _NOTED:

@@ -49,7 +49,9 @@ def learn(
     if strings and options.vocabulary:
         encoding = replace(encoding, words=_words(encoding, sample))
     if encoding.unbounded_first > LARGEST_FEATURE:
-        raise OptionError(f"--hash-bits {encoding.hash_bits}: {encoding.unbounded_first:,} features", "give fewer bits")
+        raise OptionError(
+            f"`--hash-bits {encoding.hash_bits}`: {encoding.unbounded_first:,} features", "give fewer bits"
+        )
     if options.text_weights == "tf-idf":
         encoding = replace(encoding, rarities=_rarities(encoding, sample, rows))
     named, names, signs = _names(encoding, _some(sample))

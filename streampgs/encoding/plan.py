@@ -112,7 +112,7 @@ def _refuse_unmatched(options: EncodingOptions, leaves: dict[str, pa.DataType], 
         for pattern in getattr(options, option):
             if not any(matches(name, (pattern,)) for name in leaves):
                 raise DataError(
-                    f"shard '{shard}': --{option} {pattern} matches none of its columns ({', '.join(leaves)})",
+                    f"shard '{shard}': `--{option} {pattern}` matches none of its columns ({', '.join(leaves)})",
                     "check the name; a pattern may hold * and ?",
                 )
 
@@ -124,11 +124,11 @@ def _column(name: str, kind: pa.DataType, options: EncodingOptions) -> Column | 
         if one.option and matches(name, getattr(options, one.option)):
             if holds in one.allowed:
                 return Column(name, one.name, str(holds))
-            raise OptionError(f"--{one.option} {name}: the column is of type {kind}", one.remedy)
+            raise OptionError(f"`--{one.option} {name}`: the column is of type {kind}", one.remedy)
     for one in KINDS.values():
         for option, (needed, remedy) in one.modifiers.items():
             if matches(name, getattr(options, option)) and holds not in needed:
-                raise OptionError(f"--{option} {name}: the column is of type {kind}", remedy)
+                raise OptionError(f"`--{option} {name}`: the column is of type {kind}", remedy)
     if holds == types.NULL:
         return "has only nulls"
     for one in KINDS.values():

@@ -132,13 +132,14 @@ class Engine:
             solver, needs = group.learner.spec.learner, group.learner.needs
             if needs.lines != self.access:
                 raise OptionError(
-                    f"--solver {solver} needs {needs.lines}, and this source gives {self.access}", "use another solver"
+                    f"`--solver {solver}` needs {needs.lines}, and this source gives {self.access}",
+                    "use another solver",
                 )
             refused = [name for name, field in group.learner.fields.items() if field.merge is Merge.REFUSED]
             if refused and self.crew.workers > 1:
                 raise OptionError(
-                    f"--solver {solver} with --threads {self.crew.workers}: workers cannot merge their '{refused[0]}'",
-                    "use --threads 1",
+                    f"`--solver {solver}` with `--threads {self.crew.workers}`: workers cannot merge their '{refused[0]}'",
+                    "use `--threads 1`",
                 )
         self._checked = self.lanes.groups
 

@@ -56,7 +56,7 @@ class Worker:
             self.cursor = window.plan.next
             self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
-                raise DataError("a whole epoch has no usable row", "fix the data; streampgs inspect DATA shows more")
+                raise DataError("a whole epoch has no usable row", "fix the data; `streampgs inspect DATA` shows more")
 
     def advance_to(self, row: int) -> None:
         """The rows of the window before `row` have been trained on."""

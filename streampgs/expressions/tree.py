@@ -51,7 +51,7 @@ class Source:
         return OptionError(f"{self}: {fault}, at character {at + 1}", remedy)
 
     def __str__(self) -> str:
-        return f'{self.flag} "{shown(self.text)}"'
+        return f'`{self.flag} "{shown(self.text)}"`'
 
 
 def shown(text: str) -> str:

@@ -151,7 +151,7 @@ class ParquetShard(OpenShard):
         return DataError(
             f"shard '{self.file.path}', row group {group}: decoding it takes about {work.total / 1e6:,.0f} MB; the {what} of "
             f"column '{chunk.column}' has {parts[what] / 1e6:,.0f} MB",
-            f"give at least --memory {memory_for(work.total) / 1e6:,.0f}MB, or leave it out with --ignore {chunk.column}",
+            f"give at least `--memory {memory_for(work.total) / 1e6:,.0f}MB`, or leave it out with `--ignore {chunk.column}`",
         )
 
     def _batches(

@@ -190,5 +190,5 @@ def format_of(path: ShardPath, head: bytes) -> ShardFormat:
         raise Unfinished(f"shard '{path}' has no beginning yet", "remove it, or let its writer finish")
     raise DataError(
         f"shard '{path}' is not in a known format ({', '.join(FORMATS)})",
-        "make shards of CSV, JSON, svmlight and other files: streampgs pack FILE OUT",
+        "make shards of CSV, JSON, svmlight and other files: `streampgs pack FILE OUT`",
     )

@@ -34,16 +34,16 @@ class CoordinateCandidates(Candidates):
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         if options.l1 is None:
             raise OptionError(
-                f"--solver {options.solver} without --l1",
-                "give --l1 1e-3, or several values to compare; without an l1 penalty use --solver l-bfgs",
+                f"`--solver {options.solver}` without --l1",
+                "give `--l1 1e-3`, or several values to compare; without an l1 penalty use `--solver l-bfgs`",
             )
         refuse_kinks(options.solver, base.loss)
         if 0.0 in values_of(options.l1) and not all(
             sigma != "auto" and sigma > 0.0 for sigma in values_of(options.sigma)
         ):
             raise OptionError(
-                f"--solver {options.solver} with --l1 0 and without --sigma, where no distance from the optimum is known",
-                "give a --sigma above 0, or a small --l1 like 1e-9; or use --solver l-bfgs",
+                f"`--solver {options.solver}` with `--l1 0` and without --sigma, where no distance from the optimum is known",
+                "give a --sigma above 0, or a small --l1 like 1e-9; or use `--solver l-bfgs`",
             )
         base = replace(base, intercept=1.0 if options.intercept != 0.0 else 0.0)
         holds_out = self.count(options, 1) * len(options.losses) > 1 and not options.validation
@@ -66,6 +66,6 @@ def refuse_kinks(solver: str, loss: str) -> None:
     if loss not in SMOOTH_LOSSES:
         *some, last = SMOOTH_LOSSES
         raise OptionError(
-            f"--solver {solver} with --loss {loss}, whose slope jumps or grows without bound",
-            f"use --loss {', '.join(some)} or {last}",
+            f"`--solver {solver}` with `--loss {loss}`, whose slope jumps or grows without bound",
+            f"use `--loss {', '.join(some)}` or {last}",
         )

@@ -28,8 +28,8 @@ class GreedyCoordinate(Coordinate):
         assert visit is not None
         if visit.blocks > 1:
             raise OptionError(
-                f"--solver {self.spec.learner} with columns that do not fit into memory together",
-                "use --solver coordinate, or a larger --memory",
+                f"`--solver {self.spec.learner}` with columns that do not fit into memory together",
+                "use `--solver coordinate`, or a larger --memory",
             )
         own = parameters_of(self.columns, state)
         if first == 0:

@@ -113,7 +113,7 @@ class Lanes:
         have joined later, and so are in groups of their own."""
         if SOLVERS[solver_of(specs[0].learner)].by_columns:
             raise DataError(
-                f"there are labels that no earlier row has, and --solver {specs[0].learner} does not read earlier rows again",
+                f"there are labels that no earlier row has, and `--solver {specs[0].learner}` does not read earlier rows again",
                 "start another run, or name all classes at the start with --classes",
             )
         groups = []

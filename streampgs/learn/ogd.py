@@ -41,7 +41,7 @@ class OgdCandidates(PgsCandidates):
 class Ogd(Pgs):
     Options: ClassVar[type] = OgdOptions
     candidates: ClassVar[Candidates] = OgdCandidates()
-    remedy_of_divergence = "give a larger --sigma, or use --solver pgs, whose first steps are shorter"
+    remedy_of_divergence = "give a larger --sigma, or use `--solver pgs`, whose first steps are shorter"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

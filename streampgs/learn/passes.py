@@ -109,7 +109,7 @@ class PassLearner(Learner):
         self.parameters = self.target_parameters(loops.PARAMETERS)
         self.sigmas = np.array([spec.sigma for spec in self.columns])
         if not LOSSES[self.spec.loss].smooth:
-            raise OptionError(f"--loss {self.spec.loss} with --solver {self.spec.learner}", "use a smooth loss")
+            raise OptionError(f"`--loss {self.spec.loss}` with `--solver {self.spec.learner}`", "use a smooth loss")
         self._accumulate = loops.accumulate_for(LOSSES[self.spec.loss], self.spec.layout)
         self._held = HeldRows(self.spec.seed)
 

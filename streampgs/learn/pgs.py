@@ -33,7 +33,7 @@ class Pgs(Learner):
     Options: ClassVar[type] = PgsOptions
     candidates: ClassVar[Candidates] = PgsCandidates()
     remedy_of_divergence = (
-        "give a ball (--ball auto), a larger --t0 or --sigma, or scale the features or the weights of rows down"
+        "give a ball (`--ball auto`), a larger --t0 or --sigma, or scale the features or the weights of rows down"
     )
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:

@@ -87,7 +87,7 @@ def _fitting(options: ModelOptions, steps: Sequence[float], sigma: float) -> lis
 
 def _too_large(step: float, sigma: float) -> OptionError:
     return OptionError(
-        f"--step {step:g} with --sigma {sigma:g}: such a step changes the signs of all weights",
+        f"`--step {step:g}` with `--sigma {sigma:g}`: such a step changes the signs of all weights",
         f"give a --step below {1.0 / sigma:g}",
     )
 

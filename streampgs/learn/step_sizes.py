@@ -87,7 +87,9 @@ class L1StepCandidates(StepCandidates):
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         if options.l1 is None:
-            raise OptionError(f"--solver {options.solver} without --l1", "give --l1 1e-5, or several values to compare")
+            raise OptionError(
+                f"`--solver {options.solver}` without --l1", "give `--l1 1e-5`, or several values to compare"
+            )
         norm = self.norm(scale)
         base = replace(base, norm=norm, intercept=scale.intercept(norm, averaged=False))
         steps = self.steps(options, scale, longest_step(scale, norm, averaged=False))

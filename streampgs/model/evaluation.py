@@ -66,8 +66,8 @@ def record(model: Model, data: Sequence[str], result: Mapping[str, Any]) -> None
 
 def _remedy(error: NoColumn) -> str:
     if error.role == "label":
-        return f"the model predicts '{error.name}': the table needs that column (streampgs predict needs none)"
-    return f"the model was trained with --{error.role} {error.name}: the table needs that column"
+        return f"the model predicts '{error.name}': the table needs that column (`streampgs predict` needs none)"
+    return f"the model was trained with `--{error.role} {error.name}`: the table needs that column"
 
 
 class _Evaluation:

@@ -95,7 +95,7 @@ def draw_path(race: Race, model: Model, file: Path) -> None:
     if not points:
         raise OptionError(
             "--path for a run without several values of --l1",
-            "train with several, like --l1 1e-2,1e-3,1e-4; solvers with steps need a --step, or they keep only the best l1",
+            "train with several, like `--l1 1e-2,1e-3,1e-4`; solvers with steps need a --step, or they keep only the best l1",
         )
     if len(race.targets) > 1:
         raise OptionError(
@@ -103,7 +103,7 @@ def draw_path(race: Race, model: Model, file: Path) -> None:
             "leave --path out: the table of the path has them all",
         )
     if file.suffix not in PICTURES:
-        raise OptionError(f"--path {file}", f"give a name that ends in {', '.join(PICTURES)}")
+        raise OptionError(f"`--path {file}`", f"give a name that ends in {', '.join(PICTURES)}")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -17,7 +17,7 @@ from streampgs.losses import LOSSES, Vector
 from streampgs.model.metrics import Task
 from streampgs.model.scoring import Scorer
 from streampgs.options.commands import ModelOptions
-from streampgs.options.python_words import python_errors
+from streampgs.options.messages import python_errors
 from streampgs.run.saved import saved_run
 
 
@@ -118,8 +118,8 @@ class Model:
             usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
             kind = f"{self.task.classes} classes" if self.classifies else "numbers as labels"
             raise OptionError(
-                f"--threshold {threshold:g} for a model of loss {self.settings.loss} with {kind}",
-                f"leave it out: it needs two classes, and --loss {usable}",
+                f"`--threshold {threshold:g}` for a model of loss {self.settings.loss} with {kind}",
+                f"leave it out: it needs two classes, and `--loss {usable}`",
             )
         return replace(self, threshold=threshold)
 
@@ -148,7 +148,7 @@ class Model:
         if found is None:
             usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
             raise OptionError(
-                f"a model of loss {self.settings.loss} has no probabilities", f"train with --loss {usable}"
+                f"a model of loss {self.settings.loss} has no probabilities", f"train with `--loss {usable}`"
             )
         return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
 

@@ -67,11 +67,11 @@ def predict(
     writer_of = _WRITERS.get(out.suffix.lower())
     if writer_of is None:
         raise OptionError(
-            f"--out '{out}' does not end in one of {', '.join(_WRITERS)}", "the ending decides the format"
+            f"`--out '{out}'` does not end in one of {', '.join(_WRITERS)}", "the ending decides the format"
         )
     if is_address_of_path(out):
         raise OptionError(
-            f"--out '{out}' is in an object store",
+            f"`--out '{out}'` is in an object store",
             "write a file on this machine, and copy it: predict writes no objects",
         )
     _refuse_nested(out, rows.schema)
@@ -94,7 +94,7 @@ class _PredictedRows:
             if field.name in self._scores.others.names:
                 raise OptionError(
                     f"the table has a column '{field.name}', which predict writes, too",
-                    "leave it out: name the columns to write with --keep COLUMN, once for each",
+                    "leave it out: name the columns to write with `--keep COLUMN`, once for each",
                 )
         self.schema = pa.schema([*self._scores.others, *predicted])
         self._rows = 0
@@ -161,12 +161,13 @@ def _closing(writer: Any) -> Iterator[Any]:
 def _standard_output() -> BinaryIO:
     if sys.stdout.isatty():
         raise OptionError(
-            "--out - writes an Arrow stream, which a terminal cannot show", "send it to another program: … --out - | …"
+            "`--out -` writes an Arrow stream, which a terminal cannot show",
+            "send it to another program: … --out - | …",
         )
     sys.stdout.flush()
     buffer: BinaryIO | None = getattr(sys.stdout, "buffer", None)  # a notebook has none
     if buffer is None:
-        raise OptionError("--out -, but standard output takes text only", "name a file")
+        raise OptionError("`--out -`, but standard output takes text only", "name a file")
     return buffer
 
 
@@ -183,18 +184,18 @@ def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: M
     """Refuse to write into the run's folder, over a shard, or into a folder where the next command would read it as one."""
     run, place = model.checkpoint.parent, out.parent.resolve() / out.name
     if place.is_relative_to(run.resolve()):
-        raise OptionError(f"--out '{out}' is in the folder of the run", "name a file elsewhere")
+        raise OptionError(f"`--out '{out}'` is in the folder of the run", "name a file elsewhere")
     saved = saved_run(run)
     if exists(out):
         trained_on = saved.catalog()
         for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):
             if isinstance(shard.path, Path) and exists(shard.path) and os.path.samefile(out, shard.path):
                 whose = "DATA" if shard in catalog.shards else "the data that the run is trained on"
-                raise OptionError(f"--out '{out}' is a file of {whose}", "name another file")
+                raise OptionError(f"`--out '{out}'` is a file of {whose}", "name another file")
     for source in (*sources, *saved.record.sources, *saved.record.options.validation):
         if _would_read(source, place):
             raise OptionError(
-                f"--out '{out}' would be read as a shard of '{source}' the next time", "name a file elsewhere"
+                f"`--out '{out}'` would be read as a shard of '{source}' the next time", "name a file elsewhere"
             )
 
 

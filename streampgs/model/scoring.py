@@ -107,7 +107,7 @@ class Scorer:
     def _checked(self, offset: Any) -> Vector | None:
         if offset is None and self.offset_column is not None:
             raise OptionError(
-                f"rows without offsets, but the model was trained with --offset {self.offset_column}",
+                f"rows without offsets, but the model was trained with `--offset {self.offset_column}`",
                 "give offset=, a number for each row or one for all",
             )
         if offset is None:

@@ -62,8 +62,8 @@ class Condition:
         solver, encoding = SOLVERS[model.options.solver], model.encoding
         if self.name == _DRIFT and (solver.by_columns or solver.needs.passes):
             raise OptionError(
-                f"{self._expression.source} with --solver {model.options.solver}, which does not judge new rows",
-                "measure the model on rows of your own: --validation DATA --fail-if 'loss > 1.1 * before'",
+                f"{self._expression.source} with `--solver {model.options.solver}`, which does not judge new rows",
+                "measure the model on rows of your own: `--validation DATA --fail-if 'loss > 1.1 * before'`",
             )
         known = [] if encoding is None else list(encoding.all_null_shares)
         if self.column is not None and self.column not in known:
@@ -113,7 +113,7 @@ class Trial:
             if not usual:
                 raise OptionError(
                     "--fail-if without validation data",
-                    f"name rows to measure the model on: --validation DATA; {_NEED_NO_ROWS}",
+                    f"name rows to measure the model on: `--validation DATA`; {_NEED_NO_ROWS}",
                 )
         model = load_model(run, checkpoint)
         self._before = self._measured(model)

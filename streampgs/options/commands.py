@@ -129,7 +129,7 @@ class EncodingOptions(Checked):
         if self.text and self.ngrams is None and self.char_ngrams is None:
             object.__setattr__(self, "ngrams", (1, 1))
         if not self.text and (self.ngrams or self.char_ngrams):
-            raise OptionError("--ngrams or --char-ngrams without --text", "name the text column with --text COLUMN")
+            raise OptionError("--ngrams or --char-ngrams without --text", "name the text column with `--text COLUMN`")
 
     @property
     def given(self) -> bool:
@@ -208,7 +208,7 @@ class LabelOptions:
         in_order = texts == len(first) or (texts == 0 and list(first) == sorted(first))
         if len(first) < 2 or not in_order or len(set(classes)) < len(classes):
             raise OptionError(
-                f"--classes {','.join(map(Label().text, classes))}",
+                f"`--classes {','.join(map(Label().text, classes))}`",
                 "list two or more different labels, numbers in ascending order; of two, the positive one last",
             )
         if self.positive is not None or len(self.labels) > 1:
@@ -225,7 +225,7 @@ class LabelOptions:
         known = self.classes is not None and not self.takes_all_classes
         expected = len(self.classes or ()) if known else max(2, len(weights))
         if self.class_weight != "balanced" and len(weights) != expected:
-            raise OptionError(f"--class-weight {','.join(map(str, weights))}", _CLASS_WEIGHT.remedy)
+            raise OptionError(f"`--class-weight {','.join(map(str, weights))}`", _CLASS_WEIGHT.remedy)
 
 
 _PARAMETERS = [each.parameter for each in LOSSES.values() if each.parameter is not None and each.parameter.help]
@@ -279,18 +279,19 @@ class LossOptions(_LossParameters):
     def _check_losses(self) -> None:
         if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
             raise OptionError(
-                f"--loss {','.join(self.losses)} mixes losses for classification and regression",
+                f"`--loss {','.join(self.losses)}` mixes losses for classification and regression",
                 "choose losses of one of the two",
             )
         if len(self.losses) > 1 and not self.classifies:
             raise OptionError(
-                f"--loss {','.join(self.losses)}: losses of regression have different units and cannot be compared",
-                "train a run for each, and compare them with streampgs evaluate",
+                f"`--loss {','.join(self.losses)}`: losses of regression have different units and cannot be compared",
+                "train a run for each, and compare them with `streampgs evaluate`",
             )
         for name, loss in LOSSES.items():
             if loss.parameter is not None and self.loss_parameter(name) is not None and self.losses != (name,):
                 raise OptionError(
-                    f"{loss.parameter.option} with --loss {','.join(self.losses)}", f"use it with --loss {name} alone"
+                    f"{loss.parameter.option} with `--loss {','.join(self.losses)}`",
+                    f"use it with `--loss {name}` alone",
                 )
 
 
@@ -387,8 +388,8 @@ class ModelOptions(
         for name, declared in others.items():
             if name not in taken and getattr(self, name) != getattr(type(self), name):
                 raise OptionError(
-                    f"{declared.flag} with --solver {self.solver}",
-                    f"use it with --solver {solvers_with(name)}, or leave it out",
+                    f"{declared.flag} with `--solver {self.solver}`",
+                    f"use it with `--solver {solvers_with(name)}`, or leave it out",
                 )
         SOLVERS[self.solver].refuse(self)
 
@@ -399,7 +400,7 @@ class ModelOptions(
             if getattr(self, name) != only:
                 flag = options_of(type(self))[name].flag
                 raise OptionError(
-                    f"{flag} {getattr(self, name)} with --solver {self.solver}, which visits columns one by one",
+                    f"`{flag} {getattr(self, name)}` with `--solver {self.solver}`, which visits columns one by one",
                     "leave it out, or use another solver",
                 )
 
@@ -407,17 +408,17 @@ class ModelOptions(
         if needs.smooth and not all(LOSSES[loss].smooth for loss in self.losses):
             smooth = ", ".join(name for name, loss in LOSSES.items() if loss.smooth)
             raise OptionError(
-                f"--loss {','.join(self.losses)} with --solver {self.solver}, which needs a loss without kinks",
-                f"use --loss {smooth}, or --solver pgs",
+                f"`--loss {','.join(self.losses)}` with `--solver {self.solver}`, which needs a loss without kinks",
+                f"use `--loss {smooth}`, or `--solver pgs`",
             )
         if needs.passes and self.sampling != "epoch":
             raise OptionError(
-                f"--sampling {self.sampling} with --solver {self.solver}, which needs each row once per epoch",
-                "use --sampling epoch, or --solver pgs",
+                f"`--sampling {self.sampling}` with `--solver {self.solver}`, which needs each row once per epoch",
+                "use `--sampling epoch`, or `--solver pgs`",
             )
         if needs.passes and self.batch > 1:
             raise OptionError(
-                f"--batch {self.batch} with --solver {self.solver}, whose steps use all rows", "leave --batch out"
+                f"`--batch {self.batch}` with `--solver {self.solver}`, whose steps use all rows", "leave --batch out"
             )
 
     def _check_candidates(self) -> None:
@@ -543,7 +544,7 @@ class Resources(Checked):
         super().__post_init__()
         if self.window is not None and 2 * self.window > self.budget:
             raise OptionError(
-                f"two windows of {size_text(self.window)} do not fit into --memory {size_text(self.budget)}",
+                f"two windows of {size_text(self.window)} do not fit into `--memory {size_text(self.budget)}`",
                 "give more memory or a smaller --window",
             )
         if self.no_cache and (self.cache is not None or self.cache_limit is not None):
@@ -619,7 +620,7 @@ class ResumeOptions(Checked):
         super().__post_init__()
         if self.dry_run and self.back_to:
             raise OptionError(
-                "--dry-run together with --back-to", "give one of them; streampgs history lists checkpoints"
+                "--dry-run together with --back-to", "give one of them; `streampgs history` lists checkpoints"
             )
 
 
@@ -713,7 +714,9 @@ class SynthOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind == "sparse" and self.features == 1:
-            raise OptionError("--features 1 with --kind sparse", "give 2 or more: with one, all rows would be the same")
+            raise OptionError(
+                "`--features 1` with `--kind sparse`", "give 2 or more: with one, all rows would be the same"
+            )
 
 
 TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth)

@@ -23,7 +23,7 @@ class KernelOptions:
     gamma: float | Literal["auto"] = option("auto", Number("X", 0.0, above=True, words=("auto",)), MODEL,
         "For --kernel: larger values let the model change over shorter distances. auto: 1 / (features · their variance).")
     degree: int = option(2, Number("D", 1, MOST_DEGREE, whole=True, remedy="2 are products of two features"), MODEL,
-        "For --kernel polynomial: number of features in a product, at most.")
+        "For `--kernel polynomial`: number of features in a product, at most.")
     kernel_features: int = option(1024,
         Number("N", 2, MOST_KERNEL_FEATURES, whole=True, remedy="1024 is a start; more are slower and more accurate"), MODEL,
         "For --kernel: number of features that approximate the kernel, at most.")
@@ -37,19 +37,19 @@ class KernelOptions:
         ]
         if solver == "kernel":
             if self.kernel is None:
-                raise OptionError("--solver kernel without --kernel", "give --kernel rbf or --kernel polynomial")
+                raise OptionError("`--solver kernel` without --kernel", "give `--kernel rbf` or `--kernel polynomial`")
             if "kernel_features" in own:
                 raise OptionError(
-                    "--kernel-features with --solver kernel", "give the number of support rows with --supports"
+                    "--kernel-features with `--solver kernel`", "give the number of support rows with --supports"
                 )
         if self.kernel is None and own:
             raise OptionError(
                 f"--{own[0].replace('_', '-')} without --kernel",
-                "give --kernel rbf or --kernel polynomial, or leave it out",
+                "give `--kernel rbf` or `--kernel polynomial`, or leave it out",
             )
         if self.kernel is not None and SOLVERS[solver].by_columns:
             raise OptionError(
-                f"--kernel with --solver {solver}, which reads columns", "use a solver that reads rows, such as pgs"
+                f"--kernel with `--solver {solver}`, which reads columns", "use a solver that reads rows, such as pgs"
             )
         if self.kernel == "rbf" and "degree" in own:
-            raise OptionError("--degree with --kernel rbf", "use it with --kernel polynomial, or leave it out")
+            raise OptionError("--degree with `--kernel rbf`", "use it with `--kernel polynomial`, or leave it out")

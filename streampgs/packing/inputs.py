@@ -129,7 +129,7 @@ def _kind(path: Path) -> str:
     if kind is None:
         raise DataError(
             f"'{path}': neither its name nor its first line tells its kind",
-            f"give it with --from {'|'.join(FILE_KINDS)}",
+            f"give it with `--from {'|'.join(FILE_KINDS)}`",
         )
     return kind
 

@@ -99,7 +99,7 @@ def pack(
             raise OptionError("a query together with other inputs", "name the files in the query")
         chosen["kind"] = "sql"
     elif chosen.get("kind") == "sql":
-        raise OptionError("--from sql without a query", "give it with --sql QUERY")
+        raise OptionError("`--from sql` without a query", "give it with `--sql QUERY`")
     (options,) = build("pack", chosen, PackOptions)
     for name, text in (("--sql", sql), ("--labels", str(options.labels))):
         if text is not None and without_secrets(text) != text:
@@ -274,7 +274,7 @@ class _Packing:
         if known and names and not known & set(names) and not {"label", "indices", "features"} & {*names, *known}:
             raise DataError(
                 f"'{input.path}' has none of the columns of the files before, but {', '.join(names[:6])}",
-                "name its columns with --names A,B,… and --no-header if its first line is a row; or pack it separately",
+                "name its columns with `--names A,B,…` and --no-header if its first line is a row; or pack it separately",
             )
 
     def _include(self, schema: pa.Schema, input: Input, grow: bool) -> None:

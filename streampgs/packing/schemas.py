@@ -133,7 +133,7 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.Record
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"{where}: column '{field.name}' is {column.type}, and {field.type} in other rows: {error}",
-                f"give it one type everywhere: in text by --types {field.name}=string or =double",
+                f"give it one type everywhere: in text by `--types {field.name}=string` or =double",
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

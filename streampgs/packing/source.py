@@ -27,7 +27,7 @@ SPILL = ".query-spill"
 """The folder of a query that needs more than its memory."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 60
-_SKIP = "fix it, or leave such rows out with --on-bad-row skip"
+_SKIP = "fix it, or leave such rows out with `--on-bad-row skip`"
 
 
 @dataclass

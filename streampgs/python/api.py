@@ -27,7 +27,7 @@ from streampgs.options.commands import (
     Resources,
 )
 from streampgs.options.fields import build
-from streampgs.options.python_words import python_words
+from streampgs.options.messages import python_words
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
 from streampgs.python.interrupts import Interrupts, Watched

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from streampgs.options.fields import HEADINGS, Flag, Option, options_for
-from streampgs.options.python_words import python_errors, python_words
+from streampgs.options.messages import python_errors, python_words
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _WIDTH, _INDENT = 100, "      "

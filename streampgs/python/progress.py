@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streampgs.base.errors import OptionError
 from streampgs.base.printable import printable
 from streampgs.kernels import compiling
-from streampgs.options.python_words import python_words
+from streampgs.options.messages import python_words
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status

@@ -54,13 +54,13 @@ _REMEDIES = {
         "scale the column down, or ",
     ),
     label_layout.LABEL_NO_CLASS: (
-        "name the positive class with --positive VALUE, take all labels as classes with --classes auto, or "
+        "name the positive class with `--positive VALUE`, take all labels as classes with `--classes auto`, or "
     ),
     label_layout.LABEL_UNKNOWN_CLASS: (
-        "in a new run take all labels with --classes auto, or name one against all others with --positive VALUE; or "
+        "in a new run take all labels with `--classes auto`, or name one against all others with `--positive VALUE`; or "
     ),
 }
-_USUAL_REMEDY = "fix the data, or leave such rows out with --on-bad-row skip"
+_USUAL_REMEDY = "fix the data, or leave such rows out with `--on-bad-row skip`"
 _OF_LABELS = (
     label_layout.LABEL_NOT_FINITE,
     label_layout.LABEL_NO_CLASS,
@@ -103,7 +103,7 @@ def bad_row_error(
     alike = int(np.count_nonzero(reasons == reason))
     fault, remedy = REASONS[reason][1], _REMEDIES.get(reason, "") + _USUAL_REMEDY
     if reason == label_layout.LABEL_NULL and columns.computed:
-        remedy = f'leave out rows without one by --where "{known(columns.computed)}", or by --on-bad-row skip'
+        remedy = f'leave out rows without one by `--where "{known(columns.computed)}"`, or by `--on-bad-row skip`'
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     unknown = _unknown_string(origin, columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
     if unknown is not None:

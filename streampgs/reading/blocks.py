@@ -229,7 +229,7 @@ class BlockFinder:
         if file is None:
             raise DataError(
                 f"the cache in '{self.cache.folder}' does not keep the files written to it",
-                "name another folder with --cache DIR",
+                "name another folder with `--cache DIR`",
             )
         return file
 

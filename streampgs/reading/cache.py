@@ -188,7 +188,7 @@ class BlockCache:
         except OSError as error:
             raise RunError(
                 f"the cache in '{self.folder}' cannot be written: {error.strerror or error}",
-                f"{remedy(error)}, or name another place with --cache DIR; then resume",
+                f"{remedy(error)}, or name another place with `--cache DIR`; then resume",
             ) from error
         finally:
             with suppress(OSError):  # it usually has its final name by now

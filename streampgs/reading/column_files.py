@@ -190,7 +190,7 @@ class ColumnFiles:
         except OSError as error:
             raise RunError(
                 f"the columns in '{self.folder}' cannot be written: {error.strerror or error}",
-                f"{remedy(error)}, or start a new run with another place for them: --cache DIR; else resume",
+                f"{remedy(error)}, or start a new run with another place for them: `--cache DIR`; else resume",
             ) from error
         finally:
             with suppress(OSError):  # it usually has its final name by now

@@ -130,7 +130,7 @@ class WindowFiller:
                 if attempts[damage.file.path] == 3 or self.cache is None:
                     raise DataError(
                         f"the cache in '{damage.file.path.parent}' is damaged repeatedly: {damage.__cause__}",
-                        "check that disk; name another folder with --cache DIR, or use --no-cache",
+                        "check that disk; name another folder with `--cache DIR`, or use --no-cache",
                     ) from damage
                 self.cache.discard(damage.file.path)
                 self.blocks.close()

@@ -21,11 +21,13 @@ def refuse_remote(catalog: Catalog, run: Path, resources: Resources) -> None:
     """Refuse runs and caches in an object store, and remote data without a cache for copies."""
     for option, folder in (("--run", run), ("--cache", resources.cache)):
         if folder is not None and is_address_of_path(folder):
-            raise OptionError(f"{option} '{folder}' is not a folder on this disk", "runs and caches must be on a disk")
+            raise OptionError(
+                f"`{option} '{folder}'` is not a folder on this disk", "runs and caches must be on a disk"
+            )
     if resources.no_cache and catalog.remote:
         raise OptionError(
             f"--no-cache with shards in an object store ('{catalog.remote[0]}'): local copies are needed for reading",
-            "leave out --no-cache; --cache DIR sets the folder of the copies and --cache-limit their size",
+            "leave out --no-cache; `--cache DIR` sets the folder of the copies and --cache-limit their size",
         )
 
 

@@ -240,7 +240,7 @@ class StreamInput:
                 )
             else:
                 found, remedy = f"the stream is damaged after row {self._reached:,}: {fault}", "fix the producer"
-            self.fault = DataError(found, f"{remedy}; continue from that row with: producer | streampgs resume RUN -")
+            self.fault = DataError(found, f"{remedy}; continue from that row with: `producer | streampgs resume RUN -`")
         return None
 
     def _follow(self) -> None:
@@ -261,7 +261,7 @@ class StreamInput:
             if beginning.startswith((b"ARROW1", b"PAR1")):
                 remedy = f"give the file's name in place of -, or {_WRITE_A_STREAM}"
             elif found != "a Feather file":
-                remedy += "; to make shards from other formats: streampgs pack IN… OUT"
+                remedy += "; to make shards from other formats: `streampgs pack IN… OUT`"
             raise DataError(f"{what} is {found or 'not an Arrow stream'}: it begins with {beginning!r}", remedy)
         try:
             return pa.ipc.open_stream(pa.PythonFile(self._bytes, mode="r"))

@@ -209,7 +209,7 @@ class Window:
             raise DataError(
                 f"rows are more than {_MOST_GROWTH} times as long as in the sample at the start: a window has "
                 f"{self._taken:,} entries, {self._expected:,} were expected",
-                "start a new run with a --window a tenth as large, or on data in a random order (streampgs pack --shuffle)",
+                "start a new run with a --window a tenth as large, or on data in a random order (`streampgs pack --shuffle`)",
             )
         for name in ("values", "indices"):
             old, room = getattr(self, name), self._buffers[name]

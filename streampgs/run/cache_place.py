@@ -31,7 +31,7 @@ def mark(folder: Path) -> None:
     except OSError as error:
         raise RunError(
             f"the cache in '{folder}' cannot be written: {error.strerror or error}",
-            "name another place with --cache DIR",
+            "name another place with `--cache DIR`",
         ) from error
 
 

@@ -79,7 +79,9 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, ke
         write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
     except RunError as error:
         if len(checkpoints_in(folder)) > 1 and has_no_space(error.__cause__):
-            fewer = f"or let the run delete its older checkpoints first: streampgs resume {quote(str(folder))} --keep 1"
+            fewer = (
+                f"or let the run delete its older checkpoints first: `streampgs resume {quote(str(folder))} --keep 1`"
+            )
             error.say(error.found_lines, [*error.remedy_lines, fewer])
         raise
     remove_old(folder, rows, kept)
@@ -117,7 +119,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     damaged: list[tuple[Path, str]] = []
     found = _sound(path, damaged)
     if found is None:
-        raise RunError(f"checkpoint '{path}' is damaged: {damaged[0][1]}", "choose another one, see streampgs history")
+        raise RunError(
+            f"checkpoint '{path}' is damaged: {damaged[0][1]}", "choose another one, see `streampgs history`"
+        )
     return found
 
 

@@ -31,7 +31,7 @@ def refuse_growth_options(options: ModelOptions, growth: Growth) -> None:
     for name in ("passes", "replay"):
         if is_by_columns(options) and getattr(growth, name) is not None:
             raise OptionError(
-                f"--{name} with --solver {options.solver}, whose epochs visit all rows, old and new ones",
+                f"--{name} with `--solver {options.solver}`, whose epochs visit all rows, old and new ones",
                 "leave it out",
             )
 
@@ -39,16 +39,16 @@ def refuse_growth_options(options: ModelOptions, growth: Growth) -> None:
 def refuse_no_cache(options: ModelOptions, resources: Resources) -> None:
     if is_by_columns(options) and resources.no_cache:
         raise OptionError(
-            f"--no-cache with --solver {options.solver}, which keeps the columns of the table in the cache",
-            "leave it out, or name a place for them with --cache DIR",
+            f"--no-cache with `--solver {options.solver}`, which keeps the columns of the table in the cache",
+            "leave it out, or name a place for them with `--cache DIR`",
         )
 
 
 def refuse_stream(options: ModelOptions) -> None:
     if is_by_columns(options):
         raise OptionError(
-            f"--solver {options.solver} with a stream: it visits the columns of a whole table several times",
-            "write the stream to shards first (an Arrow file is one), or use --solver pgs",
+            f"`--solver {options.solver}` with a stream: it visits the columns of a whole table several times",
+            "write the stream to shards first (an Arrow file is one), or use `--solver pgs`",
         )
 
 
@@ -66,9 +66,9 @@ def column_bytes_for(options: ModelOptions, rows: int, resources: Resources) -> 
     if found < budget // _LEAST_SHARE:
         needed = (READING_BYTES + _ROOM_TO_GROW * kept) * _LEAST_SHARE / (_LEAST_SHARE - 1)
         raise OptionError(
-            f"--solver {options.solver} keeps a label and scores of {rows:,} rows in memory, {kept / 1e6:,.0f} MB for all "
-            f"its models; --memory {budget / 1e6:,.0f}MB is too little",
-            f"give at least --memory {needed / 1e6 + 1:.0f}MB, or fewer values of --l1",
+            f"`--solver {options.solver}` keeps a label and scores of {rows:,} rows in memory, {kept / 1e6:,.0f} MB for all "
+            f"its models; `--memory {budget / 1e6:,.0f}MB` is too little",
+            f"give at least `--memory {needed / 1e6 + 1:.0f}MB`, or fewer values of --l1",
         )
     return found
 
@@ -88,7 +88,7 @@ def check_columns_fit(record: RunRecord, rows: int, resources: Resources) -> Non
     needed = memory_for_columns(record, rows)
     if needed > resources.budget:
         raise OptionError(
-            f"the columns of the run and {rows:,} rows need --memory {needed / 1e6 + 1:.0f}MB; "
+            f"the columns of the run and {rows:,} rows need `--memory {needed / 1e6 + 1:.0f}MB`; "
             f"{resources.budget / 1e6:,.0f}MB were given",
             "the size of the blocks of columns is a part of the run (it decides their order); give that much memory",
         )
@@ -101,7 +101,7 @@ def refuse_full_disk(catalog: Catalog, dense: bool, place: Path) -> None:
         raise RunError(
             f"the columns of the table take about {needed / 1e9:,.1f} GB on disk, and {free / 1e9:,.1f} GB are free in "
             f"'{place}'",
-            "name a larger disk with --cache DIR",
+            "name a larger disk with `--cache DIR`",
         )
 
 

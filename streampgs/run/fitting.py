@@ -111,16 +111,16 @@ def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources
     options, encoding = form.options, form.encoding
     smaller = resources.budget - beyond
     if forecast.model < forecast.total - forecast.model and smaller >= SMALLEST_MEMORY:
-        return f"give at most --memory {_megabytes(smaller)}"
+        return f"give at most `--memory {_megabytes(smaller)}`"
     classes = options.classes or ()
     if len(classes) > _MANY_CLASSES and not isinstance(classes[0], str):
         return (
-            f"is '{options.labels[0]}' a number? Then predict it with --loss {LOSS_FOR_NUMBERS}. Now a model is trained for "
+            f"is '{options.labels[0]}' a number? Then predict it with `--loss {LOSS_FOR_NUMBERS}`. Now a model is trained for "
             f"each of {len(classes):,} classes"
         )
     remedies = []
     if encoding is not None and encoding.has_hashed and encoding.options.hash_bits != _FEWEST_HASH_BITS:
-        remedies.append(f"--hash-bits {_fitting_bits(forecast, beyond, encoding)}")
+        remedies.append(f"`--hash-bits {_fitting_bits(forecast, beyond, encoding)}`")
     if models > max(1, len(classes), len(options.labels)):
         remedies.append(f"a known --sigma ({models} models are trained now)")
     if options.feature_count is not None:
@@ -129,7 +129,7 @@ def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources
         remedies.append(f"fewer classes than {len(classes):,}")
     if not remedies and encoding is None:
         remedies.append(
-            f"--feature-count N if index {features - 1:,} of a row is wrong: rows with larger indices are then reported, or "
+            f"`--feature-count N` if index {features - 1:,} of a row is wrong: rows with larger indices are then reported, or "
             "skipped"
         )
     return f"use {', or '.join(remedies)}" if remedies else "leave out columns with --ignore, or use a larger machine"
@@ -157,5 +157,5 @@ def refuse_too_wide(lanes: Lanes, window: Window, workers: int) -> None:
         raise DataError(
             f"a row has feature {features - 1:,}: a model that wide takes {sized(needed)} more, and {sized(available)} "
             "are free",
-            "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
+            "give `--feature-count N` with the true number: rows with larger indices are then reported, or skipped",
         )

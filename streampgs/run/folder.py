@@ -84,13 +84,13 @@ class RunFolder:
         if self.checkpoints() or self.lookalikes():
             raise RunError(
                 f"run '{self.path}' exists already",
-                f"continue it with: streampgs resume {quote(str(self.path))}   or choose another --run",
+                f"continue it with: `streampgs resume {quote(str(self.path))}`   or choose another --run",
             )
         found = names_in(self.path)
         others = [name for name in found if name not in _OWN_NAMES and not fnmatch(name, UNFINISHED)]
         if others and not self.exists:
             raise RunError(
-                f"--run '{self.path}' is a folder with other files in it ('{others[0]}')",
+                f"`--run '{self.path}'` is a folder with other files in it ('{others[0]}')",
                 "name a new folder for the run, separate from the data",
             )
 
@@ -116,7 +116,7 @@ class RunFolder:
         if not exists(self.path):
             raise RunError(
                 f"there is no run '{self.path}'",
-                "start one with: streampgs train DATA --run " + quote(str(self.path)),
+                f"start one with: `streampgs train DATA --run {quote(str(self.path))}`",
             )
         return self._verified(self._record_path)[1]
 

@@ -47,7 +47,7 @@ class MemoryTraining:
         if SOLVERS[options.solver].by_columns:
             if self.models.started:
                 raise OptionError(
-                    f"--solver {options.solver} keeps no columns between calls", "train on all rows in one call"
+                    f"`--solver {options.solver}` keeps no columns between calls", "train on all rows in one call"
                 )
             source = ColumnSource(in_memory, MemoryStore(), options.seed, models.form.layout != SPARSE, _NO_LIMIT)
         worker = Worker(source, self.cursor)

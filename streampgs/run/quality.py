@@ -54,7 +54,7 @@ class Quality:
             return []
         return [
             "a tenth of the rows is held out until the best candidate is known, and no model has been trained on it yet: train "
-            "for more epochs, or start a run with --validation DATA, which holds no rows out"
+            "for more epochs, or start a run with `--validation DATA`, which holds no rows out"
         ]
 
     def _remarks_on_steps(self) -> list[str]:

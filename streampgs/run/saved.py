@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 from streampgs.base.checks import understanding
 from streampgs.base.errors import RunError
@@ -20,6 +19,7 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import Lineages
 from streampgs.run.meter import Meter
 from streampgs.run.record import RunRecord
+from streampgs.run.words import resume_command
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog
 
@@ -53,10 +53,7 @@ class SavedRun:
         if epoch >= last:
             return None
         of_epochs = f" of {last}" if limits.relative_gap is None else ""
-        return (
-            f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: streampgs resume "
-            f"{quote(str(self.folder.path))}"
-        )
+        return f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: {resume_command(self.folder.path)}"
 
     @property
     def _is_near_the_optimum(self) -> bool:
@@ -89,8 +86,7 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
     record = folder.run_record()
     checkpoint = folder.newest_checkpoint() if path is None else read_checkpoint(path)
     if checkpoint is None or "lanes" not in checkpoint.sections:
-        resume = f"streampgs resume {quote(str(run))}"
-        resume = resume if record.stream is None else f"producer | {resume} -"
+        resume = resume_command(run, record.stream is not None)
         ignored = f"; the name of '{folder.lookalikes()[0]}' is not that of a checkpoint" if folder.lookalikes() else ""
         raise RunError(
             f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"

@@ -261,6 +261,6 @@ def _refuse_full_disk(cached_bytes: int, place: Path) -> None:
     if cached_bytes > free:
         raise RunError(
             f"the decoded rows take about {sized(cached_bytes)} on disk, and {sized(free)} are free in '{place}'",
-            "name a larger disk with --cache DIR; or cache less with --cache-limit SIZE or nothing with --no-cache: the "
+            "name a larger disk with `--cache DIR`; or cache less with `--cache-limit SIZE` or nothing with --no-cache: the "
             "other row groups are then decoded in every epoch, and their rows are mixed less finely",
         )

@@ -7,12 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from glob import has_magic
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from streampgs.base.checks import understanding
-from streampgs.base.errors import BadRow, DataError, OptionError, StreampgsError, counted
+from streampgs.base.errors import BadRow, DataError, OptionError, StreampgsError, command_words, counted
 from streampgs.base.faults import exists
 from streampgs.base.printable import LONGEST_LINE
 from streampgs.data.budget import memory_needed, refuse_too_many_supports, stream_memory_needed, stream_sizes
@@ -61,7 +60,7 @@ from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards,
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
-from streampgs.run.words import nothing_to_do, unmoved_text, waiting_text
+from streampgs.run.words import nothing_to_do, resume_command, unmoved_text, waiting_text
 from streampgs.stores.addresses import is_address
 
 _OF_SHARDS = (
@@ -265,7 +264,7 @@ def _refuse_for(record: RunRecord, limits: Limits | NewLimits, growth: Growth, t
     _refuse_updates(record.options, growth)
     refuse_growth_options(record.options, growth)
     if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
-        raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
+        raise OptionError(f"--sigma with `--solver {record.options.solver}`, which has none", "leave it out")
     if trial is not None:
         refuse_trial(record, growth)
 
@@ -299,12 +298,11 @@ def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
     except BadRow as error:
         if record.stream is not None:
             raise
-        resume = f"streampgs resume {quote(str(run))}"
         raise BadRow(
             error.found,
             [
-                f"{error.remedy}; once the file is fixed: {resume}",
-                "add --accept-changes if rows of the file were trained on before; or --leave-out FILE, to continue without it",
+                f"{error.remedy}; once the file is fixed: {resume_command(run)}",
+                "add --accept-changes if rows of the file were trained on before; or `--leave-out FILE`, to continue without it",
             ],
         ) from error
 
@@ -316,7 +314,7 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         yield
     except StreampgsError as error:
         with suppress(StreampgsError, OSError):  # the disk may be full: the error itself matters more
-            folder.append_event(FAILED, *place(), error=error.found[:LONGEST_LINE])
+            folder.append_event(FAILED, *place(), error=command_words(error.found)[:LONGEST_LINE])
             folder.append_metrics({"event": FAILED, "time": utc_now(), "outcome": FAILED, "rows": place()[0]})
         raise
 
@@ -380,7 +378,7 @@ def _choices(record: RunRecord) -> dict[str, Any]:
 def _refuse_updates(options: ModelOptions, growth: Growth) -> None:
     if growth.replay is not None and SOLVERS[options.solver].needs.passes:
         raise OptionError(
-            f"--replay with --solver {options.solver}, which trains on all rows in each epoch",
+            f"--replay with `--solver {options.solver}`, which trains on all rows in each epoch",
             "leave it out; --passes sets how many epochs follow when rows arrive",
         )
 
@@ -389,13 +387,13 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
     """A target that is never known would let the run train until it is stopped."""
     if limits.target_accuracy is not None and not options.classifies:
         raise OptionError(
-            f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
+            f"--target-accuracy with `--loss {options.losses[0]}`, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
     if limits.target_gap is not None and not learner_named(learner_for(options)).is_certified():
         with_l1 = " and --l1" * bool(SOLVERS[options.solver].with_l1)
         raise OptionError(
-            f"--target-gap with --solver {options.solver}{with_l1}: there is no certificate",
+            f"--target-gap with `--solver {options.solver}{with_l1}`: there is no certificate",
             "use --epochs, --seconds or --target-accuracy",
         )
 
@@ -403,7 +401,7 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
 def _stream_replay(growth: Growth) -> float:
     replay = STREAM_REPLAY if growth.replay is None else growth.replay
     if replay > MOST_STREAM_REPLAY:
-        raise OptionError(f"--replay {replay:g} for a stream", f"give at most {MOST_STREAM_REPLAY:g}")
+        raise OptionError(f"`--replay {replay:g}` for a stream", f"give at most {MOST_STREAM_REPLAY:g}")
     return replay
 
 
@@ -417,13 +415,11 @@ def _refuse_options_of_shards(sources: Sequence[str], growth: Growth) -> None:
 
 def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_taken: bool) -> None:
     if record.stream is not None and stream != STANDARD_INPUT:
-        raise OptionError(
-            f"run '{run}' trains on a stream: name it with '-'", f"producer | streampgs resume {quote(str(run))} -"
-        )
+        raise OptionError(f"run '{run}' trains on a stream: name it with '-'", resume_command(run, on_stream=True))
     if record.stream is None and (stream is not None or skip_taken):
         raise OptionError(
             f"run '{run}' trains on shards, not on '{stream}'" if stream else "--skip-taken without a stream",
-            f"streampgs resume {quote(str(run))} continues with them and with new shards in their folders",
+            f"{resume_command(run)} continues with them and with new shards in their folders",
         )
 
 

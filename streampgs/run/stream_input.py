@@ -170,7 +170,7 @@ def standard_input(resources: Resources, stop: StopRequest, given: int = 0) -> I
     if os.isatty(_STDIN):
         raise OptionError(
             "'-' stands for standard input, which is a terminal here",
-            "pipe an Arrow IPC stream into it: producer | streampgs train - --run RUN",
+            "pipe an Arrow IPC stream into it: `producer | streampgs train - --run RUN`",
         )
     try:
         stream = StandardInput(_STDIN, stream_batch_bytes(resources), lambda: stop.reason is not None)
@@ -186,7 +186,7 @@ def standard_input(resources: Resources, stop: StopRequest, given: int = 0) -> I
 def refuse_options(options: ModelOptions, limits: Limits | NewLimits, resources: Resources) -> None:
     if SOLVERS[options.solver].needs.passes:
         raise OptionError(
-            f"--solver {options.solver} with a stream: it needs every row several times", "use --solver pgs"
+            f"`--solver {options.solver}` with a stream: it needs every row several times", "use `--solver pgs`"
         )
     if limits.epochs is not None:
         raise OptionError(
@@ -194,7 +194,7 @@ def refuse_options(options: ModelOptions, limits: Limits | NewLimits, resources:
         )
     if options.sampling != "epoch":
         raise OptionError(
-            f"--sampling {options.sampling} with a stream, which has its own order",
+            f"`--sampling {options.sampling}` with a stream, which has its own order",
             "leave it out; --replay sets how many rows of the past are mixed in",
         )
     if resources.no_cache or resources.cache is not None or resources.cache_limit is not None:

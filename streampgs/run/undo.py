@@ -57,7 +57,7 @@ def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) ->
     `facts`: for the history."""
     newest = folder.newest_checkpoint()
     if newest is None:
-        raise OptionError(f"--back-to {wanted}: run '{folder.path}' has no checkpoint yet", "leave it out")
+        raise OptionError(f"`--back-to {wanted}`: run '{folder.path}' has no checkpoint yet", "leave it out")
     with understanding(newest.path):
         record = folder.run_record().as_of(newest.sections["run"])
     found = _wanted(folder, record, wanted)
@@ -96,8 +96,8 @@ def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:
     if not found:
         listed = ", ".join(map(str, choices))
         raise OptionError(
-            f"--back-to {wanted}: run '{folder.path}' has no such checkpoint",
-            f"give the rows of one of its checkpoints: {listed}; --keep N keeps more of them from now on",
+            f"`--back-to {wanted}`: run '{folder.path}' has no such checkpoint",
+            f"give the rows of one of its checkpoints: {listed}; `--keep N` keeps more of them from now on",
         )
     return found[0]
 

@@ -85,7 +85,7 @@ def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
         return None
     return (
         f"the first window mixes only {counted(blocks, 'block')}. If your files are sorted, for example by date, give a "
-        f"larger --memory, so that it mixes {BLOCKS_NEEDED} or more; streampgs inspect DATA tells whether they are"
+        f"larger --memory, so that it mixes {BLOCKS_NEEDED} or more; `streampgs inspect DATA` tells whether they are"
     )
 
 
@@ -107,8 +107,8 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
     if forecast.model <= memory or encoding is None or not encoding.has_hashed:
         return None
     return (
-        f"the models in training take {forecast.model / 1e6:,.0f} MB in addition to --memory: --hash-bits "
-        f"{max(1, encoding.hash_bits - 4)}, or a known --sigma, makes it less"
+        f"the models in training take {forecast.model / 1e6:,.0f} MB in addition to --memory: `--hash-bits "
+        f"{max(1, encoding.hash_bits - 4)}`, or a known --sigma, makes it less"
     )
 
 
@@ -123,8 +123,8 @@ def solver_notes(models: Models, window: Window) -> list[str]:
         and models.features > batch * _MUCH_WIDER * _width(window)
     ):
         notes.append(
-            f"each step of --solver {solver} computes all {models.features:,} weights of {counted(len(models.lanes), 'model')}: "
-            "with a larger --batch there are fewer steps, and with a given --sigma fewer models"
+            f"each step of `--solver {solver}` computes all {models.features:,} weights of "
+            f"{counted(len(models.lanes), 'model')}: with a larger --batch there are fewer steps, and with a given --sigma fewer models"
         )
     return notes
 
@@ -186,7 +186,7 @@ def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, f
         shown.append(f"and some of {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
     return [
         f"values beyond {LARGEST_NUMBER:g} standard deviations were clipped there: {', '.join(shown)}. Are they right? Then "
-        "train on logarithms of these columns instead (streampgs pack --sql computes them)"
+        "train on logarithms of these columns instead (`streampgs pack --sql` computes them)"
     ]
 
 
@@ -250,9 +250,10 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     return choices
 
 
-def resume_command(run: Path, on_stream: bool) -> str:
-    command = f"streampgs resume {quote(str(run))}"
-    return f"producer | {command} -" if on_stream else command
+def resume_command(run: Path, on_stream: bool = False, options: str = "") -> str:
+    """The command that continues a run, marked as in messages."""
+    words = ["producer | " * on_stream + f"streampgs resume {quote(str(run))}", "-" * on_stream, options]
+    return f"`{' '.join(filter(None, words))}`"
 
 
 def waiting_text(shards: int, limit: str, cursor: Cursor, run: Path) -> str:
@@ -261,16 +262,15 @@ def waiting_text(shards: int, limit: str, cursor: Cursor, run: Path) -> str:
     place = (
         "; to train on them" if cursor.begins_epoch else f" in the middle of epoch {epoch}; to complete it with them"
     )
-    resume = resume_command(run, on_stream=False)
-    return f"{wait}, because the limit of {limit} is reached{place}: {resume} --epochs {epoch}"
+    resume = resume_command(run, options=f"--epochs {epoch}")
+    return f"{wait}, because the limit of {limit} is reached{place}: {resume}"
 
 
 def unmoved_text(rows: int, run: Path) -> str:
     """A line search may need more passes than an update has."""
-    resume = resume_command(run, on_stream=False)
     return (
         f"{counted(rows, 'row')} visited, but no step was found that improves the model: it is as before; to go on: "
-        f"{resume} --epochs +3"
+        f"{resume_command(run, options='--epochs +3')}"
     )
 
 
@@ -285,34 +285,32 @@ def missed_gap(gap: float | None, stopped_by: str, record: RunRecord, run: Path)
     if target is None or stopped_by not in _ENDS or (gap is not None and gap <= target):
         return []
     found = "is not known yet" if gap is None or math.isinf(gap) else f"is {gap:.3g}"
-    resume = resume_command(run, on_stream)
-    why, remedy = (
-        f"the limit of {stopped_by} came first",
-        f"to continue: {resume} --{stopped_by} +N --target-gap {target:g}",
-    )
+    why, aim, more = f"the limit of {stopped_by} came first", "continue", f"--{stopped_by} +N --target-gap {target:g}"
     if stopped_by == "epochs" and limits.epochs is not None:
         why = f"{counted(limits.epochs, 'epoch')} came first"
-        remedy = f"to continue: {resume} --epochs +{limits.epochs} --target-gap {target:g}"
+        more = f"--epochs +{limits.epochs} --target-gap {target:g}"
     elif stopped_by == "converged":
-        why, remedy = "more epochs would hardly change the model", f"to train longer: {resume} --epochs +1"
+        why, aim, more = "more epochs would hardly change the model", "train longer", "--epochs +1"
     elif stopped_by == "end of stream":
-        why, remedy = "the stream ended first", f"to continue: {resume}"
-    faster = "; a new run with --beta column takes larger steps" if record.options.beta == "global" else ""
-    return [f"--target-gap {target:g} was not reached: the certified gap {found}, and {why}; {remedy}{faster}"]
+        why, more = "the stream ended first", ""
+    remedy = f"to {aim}: {resume_command(run, on_stream, more)}"
+    faster = "; a new run with `--beta column` takes larger steps" if record.options.beta == "global" else ""
+    return [f"`--target-gap {target:g}` was not reached: the certified gap {found}, and {why}; {remedy}{faster}"]
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
-    resume = resume_command(run, on_stream=False)
+    longer = f"to train longer on the same rows: {resume_command(run, options='--epochs +1')}"
     if limit == "epochs":
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
-        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs +1"
+        return f"no new rows, and {done} done; {longer}"
     if limit == "converged":
-        return f"no new rows, and the certified gap is small; to train longer on the same rows: {resume} --epochs +1"
+        return f"no new rows, and the certified gap is small; {longer}"
     value = getattr(limits, limit.replace("-", "_"), None)
-    reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
-    more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
+    reached = f"--{limit}" if value is None else f"`--{limit} {value:.10g}`"
+    can_grow = limit in ("rows", "seconds")
+    more = resume_command(run, options=f"--{limit} +N") if can_grow else f"{resume_command(run)} with another --{limit}"
     return f"the limit {reached} of the run is already reached; to continue: {more}"
 
 

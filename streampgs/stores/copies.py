@@ -25,7 +25,7 @@ _OBJECTS, _PARTS = 8, 8
 _POLL_SECONDS = 0.1
 DOWNLOAD_BYTES = _PARTS * PART_BYTES
 """The most that downloads have in memory at a time."""
-_MORE_SPACE = "free some space there, then resume; a new run can have its cache on another disk with --cache DIR"
+_MORE_SPACE = "free some space there, then resume; a new run can have its cache on another disk with `--cache DIR`"
 
 
 def _unwritable(what: str, error: OSError) -> RunError:

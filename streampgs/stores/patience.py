@@ -66,7 +66,7 @@ def patiently(address: object, ask: Callable[[], T], stopping: threading.Event |
             if time.monotonic() - began + pause > PATIENCE_SECONDS:
                 raise DataError(
                     f"'{address}' cannot be read: {words} ({tries} tries in {time.monotonic() - began:.0f} s)",
-                    "make sure that the store can be reached, then resume: streampgs resume RUN, or the same command",
+                    "make sure that the store can be reached, then resume: `streampgs resume RUN`, or the same command",
                 ) from None
         # Spread out: threads that failed together should not retry together.
         stopping.wait(pause * random.uniform(0.5, 1.0))

@@ -412,7 +412,7 @@ def located_shards(sources: Sequence[str]) -> Located:
     if not located.paths:
         raise DataError(
             f"no shards in {', '.join(sources)}",
-            f"shards end in {', '.join(suffixes())}; other files become shards by: streampgs pack IN… OUT",
+            f"shards end in {', '.join(suffixes())}; other files become shards by: `streampgs pack IN… OUT`",
         )
     return located
 
@@ -462,8 +462,8 @@ def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
 
 def none_selected(rows: int, sources: Sequence[str], where: str | None) -> DataError:
     return DataError(
-        f'none of {counted(rows, "row")} of {", ".join(sources)} fulfils --where "{where}"',
-        "check the condition, or give --where true for all rows; a row where the condition is null does not fulfil it",
+        f'none of {counted(rows, "row")} of {", ".join(sources)} fulfils `--where "{where}"`',
+        "check the condition, or give `--where true` for all rows; a row where the condition is null does not fulfil it",
     )
 
 

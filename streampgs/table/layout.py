@@ -252,7 +252,7 @@ def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> Othe
     remedy = "write it with the type of the training data"
     if {types.class_of(kind), expected} == {types.TIME, types.ZONED}:
         remedy = "give the times of all shards a time zone, or none"
-    return OtherType(shard, name, kind, expected, f"{remedy}, or train without it (train --ignore {name})")
+    return OtherType(shard, name, kind, expected, f"{remedy}, or train without it (`--ignore {name}`)")
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
@@ -269,8 +269,8 @@ def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
         where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
         raise DataError(
             f"{where}: no column '{missing[0]}' among the columns ({', '.join(leaves)})",
-            f"features of the model come from it: add it to the table, or train a new model without it (train --ignore "
-            f"{missing[0]})",
+            f"features of the model come from it: add it to the table, or train a new model without it (`--ignore "
+            f"{missing[0]}`)",
         )
 
 
@@ -284,7 +284,7 @@ class NoColumn(DataError):
     def __init__(self, role: str, name: str, names: Iterable[str], shard: str) -> None:
         super().__init__(
             f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-            f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
+            f"name it with `--{role} COLUMN`; a trained model needs the column that it was trained with",
         )
         self.role = role
         self.name = name

@@ -141,7 +141,7 @@ def test_an_integer_beyond_64_bits_is_an_error() -> None:
 def test_an_error_names_the_place_and_a_remedy(text: str, fault: str, at: int, remedy: str) -> None:
     with pytest.raises(OptionError) as error:
         values(text)
-    assert error.value.found == f'--where "{text}": {fault}, at character {at}'
+    assert error.value.found == f'`--where "{text}"`: {fault}, at character {at}'
     assert remedy in error.value.remedy
 
 

@@ -14,7 +14,7 @@ import streampgs
 from streampgs.base.errors import OptionError
 from streampgs.options.commands import TRAIN_OPTIONS, ModelOptions, Resources
 from streampgs.options.fields import Checked, Flag, options_of
-from streampgs.options.python_words import python_errors, python_words
+from streampgs.options.messages import python_errors, python_words
 from streampgs.packing.options import PackOptions, PackWay
 
 PACKAGE = Path(streampgs.__file__).parent
@@ -29,7 +29,7 @@ ALL_OPTIONS = {
 @pytest.mark.parametrize("flag", ALL_OPTIONS)
 def test_every_option_has_a_keyword(flag: str) -> None:
     name = ALL_OPTIONS[flag]
-    for text in (f"give {flag}", f"{flag} without it", f"(no {flag}, or more)", f"{flag} VALUE", f"{flag} 'a b'"):
+    for text in (f"give {flag}", f"{flag} without it", f"(no {flag}, or more)", f"`{flag} VALUE`", f"`{flag} 'a b'`"):
         assert re.search(rf"\b{name}\b", python_words(text)), text
         assert not OPTION.search(python_words(text)), text
 
@@ -41,32 +41,37 @@ def test_every_option_has_a_keyword(flag: str) -> None:
             "give more --memory, or leave out columns with --ignore",
             "give more memory, or leave out columns with ignore",
         ),
-        ("--memory 10MB is too little", "memory='10MB' is too little"),
-        ("use it with --loss squared alone", "use it with loss='squared' alone"),
-        ("--loss hinge,squared mixes losses", "loss='hinge,squared' mixes losses"),
-        ("--on-bad-row skip with --sampling independent", "on_bad_row='skip' with sampling='independent'"),
-        ("--epochs 3, or --epochs N", "epochs=3, or epochs=N"),
-        ("name it with --label COLUMN", "name it with label='COLUMN'"),
-        ("--ignore solld matches none", "ignore='solld' matches none"),
-        ("--text 'a b' matches none", "text='a b' matches none"),
-        ("fulfils --where \"a > 'x'\"; check it", "fulfils where=\"a > 'x'\"; check it"),
+        ("`--memory 10MB` is too little", "memory='10MB' is too little"),
+        ("use it with `--loss squared` alone", "use it with loss='squared' alone"),
+        ("`--epochs 3`, `--step 1e-3`, or `--epochs N`", "epochs=3, step=1e-3, or epochs=N"),
+        ("name it with `--label COLUMN`", "name it with label=COLUMN"),
+        ("`--ignore SOLD` matches none", "ignore='SOLD' matches none"),
+        ("`--text 'a b'` matches none", "text='a b' matches none"),
+        ("`--classes a b,c` with a loss", "classes='a b,c' with a loss"),
+        ("fulfils `--where \"a > 'x'\"`; check it", "fulfils where=\"a > 'x'\"; check it"),
         ("continue with: --accept-changes", "continue with: accept_changes=True"),
-        ("--checkpoint-every 30s", "checkpoint_seconds='30s'"),
+        ("`--checkpoint-every 30s`", "checkpoint_seconds='30s'"),
+        ("give `--rows +N --target-gap 0.1`", "give rows='+N', target_gap=0.1"),
         ("name another folder as --run", "name another folder as run"),
-        ("continue with: streampgs resume a/run", "continue with: streampgs.resume('a/run')"),
-        ("train longer: streampgs resume run --epochs 4", "train longer: streampgs.resume('run', epochs=4)"),
-        ("train longer: streampgs resume run --epochs +1", "train longer: streampgs.resume('run', epochs='+1')"),
-        ("from that row: producer | streampgs resume run -", "from that row: streampgs.resume('run', '-')"),
-        ("streampgs inspect DATA shows more", "streampgs.inspect('DATA') shows more"),
-        ("streampgs train DATA --run 'my run'", "streampgs.train('DATA', run='my run')"),
-        ("in random order (streampgs pack --shuffle)", "in random order (streampgs.pack(shuffle=True))"),
-        ("compare them with streampgs evaluate", "compare them with streampgs.evaluate"),
-        ("a column 'x--y' and 3 -- 4 stay", "a column 'x--y' and 3 -- 4 stay"),
+        ("leave --no-intercept out", "leave intercept=0 out"),
+        ("continue with: `streampgs resume a/run`", "continue with: streampgs.resume('a/run')"),
+        ("train longer: `streampgs resume run --epochs +1`", "train longer: streampgs.resume('run', epochs='+1')"),
+        ("from that row: `producer | streampgs resume run -`", "from that row: streampgs.resume('run', '-')"),
+        ("`streampgs inspect DATA` shows more", "streampgs.inspect('DATA') shows more"),
+        ("`streampgs train DATA --run 'my run'`", "streampgs.train('DATA', run='my run')"),
+        ("in random order (`streampgs pack --shuffle`)", "in random order (streampgs.pack(shuffle=True))"),
+        ("compare them with `streampgs evaluate`", "compare them with streampgs.evaluate"),
+        ("a column 'x--y', 3 -- 4 and `a b` stay", "a column 'x--y', 3 -- 4 and `a b` stay"),
     ],
 )
-def test_words_of_the_command_line_become_words_of_python(command_line: str, python: str) -> None:
+def test_commands_and_options_become_functions_and_keywords(command_line: str, python: str) -> None:
     assert python_words(command_line) == python
     assert python_words(python) == python
+
+
+def test_the_command_line_prints_a_message_without_its_marks() -> None:
+    error = OptionError("`--l1 0.5` with `a b`", "`streampgs resume RUN --epochs +1`, or more --memory")
+    assert str(error) == "--l1 0.5 with `a b`\n  → streampgs resume RUN --epochs +1, or more --memory"
 
 
 def messages() -> Iterator[tuple[str, str]]:

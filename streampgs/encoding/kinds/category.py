@@ -63,12 +63,12 @@ class Category(CodeKind):
         words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
         if words >= _MANY_WORDS and len(set(known)) > _MOSTLY_DIFFERENT * len(known):
             return [
-                f"column '{column.name}' looks like text but is used as a category: --text {column.name} uses its words"
+                f"column '{column.name}' looks like text but is used as a category: `--text {column.name}` uses its words"
             ]
         if len(known) >= _ENOUGH_VALUES and len(set(known)) > _NEARLY_ALL * len(known) and words < _MANY_WORDS:
             return [
                 f"nearly every row has its own value in column '{column.name}', which is used as a category: "
-                f"--ignore {column.name} leaves it out"
+                f"`--ignore {column.name}` leaves it out"
             ]
         return []
 

@@ -30,11 +30,11 @@ class Cross(CodeKind):
             for name in (first, second):
                 if name not in leaves:
                     raise OptionError(
-                        f"--cross {first},{second}: there is no column '{name}'", did_you_mean(name, leaves)
+                        f"`--cross {first},{second}`: there is no column '{name}'", did_you_mean(name, leaves)
                     )
                 if name not in categories:
                     raise OptionError(
-                        f"--cross {first},{second}: column '{name}' is not a category",
+                        f"`--cross {first},{second}`: column '{name}' is not a category",
                         "cross columns of strings, or numbers that --category names",
                     )
         crosses = [Column(f"{pair[0]}×{pair[1]}", self.name, types.STRING, pair) for pair in options.cross]

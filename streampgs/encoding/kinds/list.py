@@ -36,7 +36,7 @@ class List(NumberKind):
         matrices = _matrices(arrays_of(sample, column.name))
         if not matrices:
             raise DataError(
-                f"column '{column.name}': all its lists are empty", f"leave it out with --ignore {column.name}"
+                f"column '{column.name}': all its lists are empty", f"leave it out with `--ignore {column.name}`"
             )
         width = matrices[0].shape[1]
         found = replace(column, width=width + options.null_flags, null_flag=options.null_flags)
@@ -123,7 +123,7 @@ def _can_be_standardized(name: str, width: int, standardize: str) -> bool:
     if standardize == "on":
         raise OptionError(
             f"column '{name}': lists of {width:,} numbers; at most {MOST_STANDARDIZED:,} positions can be standardized",
-            "give --standardize off, or write lists 'indices' and 'values'",
+            "give `--standardize off`, or write lists 'indices' and 'values'",
         )
     return False
 

@@ -42,8 +42,8 @@ class Number(NumberKind):
         if not any(_has_inexact(array) for array in arrays_of(sample, column.name)):
             return []
         return [
-            f"column '{column.name}' holds whole numbers of 2^53 or more, which are rounded as numbers: --category "
-            f"{column.name} takes each as a value of its own, --ignore {column.name} leaves it out"
+            f"column '{column.name}' holds whole numbers of 2^53 or more, which are rounded as numbers: `--category "
+            f"{column.name}` takes each as a value of its own, `--ignore {column.name}` leaves it out"
         ]
 
     def values_per_row(self, column: Column) -> int:

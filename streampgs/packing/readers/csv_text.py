@@ -132,7 +132,7 @@ def _texts(
 def _refused(source: Source, text: str) -> DataError:
     width = re.search(r"Row #(\d+): E(xpected \d+ columns, got \d+.*)", text, re.DOTALL)
     if width is not None:
-        remedy = "give the right --delimiter, or leave such rows out with --on-bad-row skip"
+        remedy = "give the right --delimiter, or leave such rows out with `--on-bad-row skip`"
         return DataError(f"'{source.path}', row {int(width[1]):,}: e{width[2]}", remedy)
     if "straddling" in text or "block size" in text:
         remedy = "is it CSV? Look for a quote that is never closed"
@@ -154,11 +154,11 @@ def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
         reader.close()
     if len(names) == 1 and re.fullmatch("sep=.", names[0]):
         raise DataError(
-            f"'{source.path}' begins with the line '{names[0]}'", f"give --skip-lines 1 --delimiter '{names[0][-1]}'"
+            f"'{source.path}' begins with the line '{names[0]}'", f"give `--skip-lines 1 --delimiter '{names[0][-1]}'`"
         )
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with --names A,B,…")
+        raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with `--names A,B,…`")
     unknown = next((name for name, _ in source.options.types if name not in names), None)
     if unknown is not None:
         raise DataError(
@@ -224,7 +224,7 @@ def _refuse_decimal_commas(source: Source, name: str, cells: pa.Array) -> None:
     if pc.all(pc.match_substring_regex(cells, _NUMBER_WITH_COMMA)).as_py():
         raise DataError(
             f"'{source.path}': column '{name}' holds numbers with commas, like {cells.drop_null()[0].as_py()!r}",
-            f"write decimal points and no separators of thousands; or keep them as text with --types {name}=string",
+            f"write decimal points and no separators of thousands; or keep them as text with `--types {name}=string`",
         )
 
 

@@ -22,7 +22,7 @@ from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.model.model import Model
 from streampgs.options.commands import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.options.fields import build
-from streampgs.options.python_words import python_words, say_for_python
+from streampgs.options.messages import python_words, say_for_python
 from streampgs.options.solvers import SOLVERS
 from streampgs.python.api import resume
 from streampgs.python.estimators.features import as_table, is_sparse, is_table
