@@ -25,15 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 _NOT_READ = {"PYTEST_CURRENT_TEST"}
 """Variables that differ between tests, and that no command reads."""
 _PRELOADED = (
-    "api",
-    "evaluation",
-    "inspection",
+    "python.api",
+    "model.evaluation",
+    "model.inspection",
     "learn.pgs",
-    "prediction",
+    "model.prediction",
     "run.start",
     "selection.race",
-    "synth",
-    "trial",
+    "model.trial",
 )
 
 

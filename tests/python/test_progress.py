@@ -82,7 +82,7 @@ def test_visits_of_columns_are_not_called_rows() -> None:
 
 def test_what_a_notebook_shows_is_escaped(notebook: list[Any]) -> None:
     observer = NotebookObserver()
-    observer.note("column '<script>' & others: --ignore x")
+    observer.note("column '<script>' & others: `--ignore x`")
     observer.status(STATUS)
     observer.close()
     assert "<script>" not in "".join(each._repr_html_() for each in notebook)
