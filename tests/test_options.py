@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from streampgs.losses import LOSSES
 from streampgs.options.commands import (
     EPOCHS_FOR_A_TARGET,
     RESUME_OPTIONS,
-    SMALLEST_MEMORY,
     TRAIN_OPTIONS,
     Growth,
     Limits,
@@ -40,7 +38,6 @@ from streampgs.options.fields import (
     options_of,
     parse_duration,
     parse_size,
-    size_text,
 )
 from streampgs.options.solvers import SMALLEST_P, SOLVERS
 
@@ -59,11 +56,6 @@ def test_size(text):
     assert type(parse_size(text)) is int
 
 
-@given(st.integers(0, 2**50))
-def test_plain_number_is_a_size_in_bytes(size):
-    assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
-
-
 @pytest.mark.parametrize(
     "text", ["", "MB", "-1", "1e9", "1.5.2GB", "12 parsecs", "1,000", "0x10", "nan", "inf", "1 GB 2", ".5G"]
 )
@@ -78,11 +70,6 @@ DURATIONS = {"0": 0.0, "90": 90.0, "30s": 30.0, "1.5m": 90.0, "2h": 7200.0, " 5 
 @pytest.mark.parametrize("text", DURATIONS)
 def test_duration(text):
     assert parse_duration(text) == DURATIONS[text]
-
-
-@given(st.floats(0.001, 1e6))
-def test_plain_number_is_a_duration_in_seconds(seconds):
-    assert parse_duration(seconds) == parse_duration(f"{seconds}s") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "-5s", "1d", "1h30m", "5 minutes", "nan", "inf", "1,5s", "5S"])
@@ -129,28 +116,6 @@ def test_wrong_model_names_the_option(changes, found):
     assert refused.value.remedy
 
 
-RIGHT_MODELS: list[dict[str, Any]] = [
-    {},
-    *[{"loss": loss} for loss in LOSSES],
-    *[{"returns": returns} for returns in ("suffix", "average", "last", "random")],
-    *[{"sampling": sampling} for sampling in ("epoch", "independent")],
-    *[{"p": p} for p in (SMALLEST_P, 1.1, 1.5, 2, 2.0)],
-    *[{"ball": ball} for ball in (None, "auto", "none", 1, 0.5, 1e300)],
-    *[{"t0": t0} for t0 in ("auto", 1, 0.5)],
-    {"loss": "quantile", "quantile": 0.9},
-    {"loss": "huber", "huber_width": 2.5},
-    {"intercept": 0.0},
-    {"feature_count": 1, "batch": 64, "seed": -3},
-    {"feature_count": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
-]
-
-
-@pytest.mark.parametrize("changes", RIGHT_MODELS, ids=str)
-def test_right_model_comes_back_from_json(changes):
-    options = ModelOptions(**changes)
-    assert decode(ModelOptions, json.loads(json.dumps(encode(options)))) == options
-
-
 @given(
     st.builds(
         ModelOptions,
@@ -175,25 +140,7 @@ def test_a_decoded_record_is_checked_too():
         decode(ModelOptions, {**record, "p": 5})
 
 
-def test_choices_do_not_change():
-    with pytest.raises(AttributeError):
-        ModelOptions().p = 1.5
-
-
 # When training ends.
-
-
-@pytest.mark.parametrize("name", ["epochs", "rows", "seconds", "target_gap"])
-@pytest.mark.parametrize("value", NO_NUMBERS)
-def test_limit_must_be_a_number_above_nought(name, value):
-    with pytest.raises(OptionError, match=f"--{name.replace('_', '-')} .* is not a "):
-        Limits(**{name: value})
-
-
-@pytest.mark.parametrize("value", [0.0, -0.5, 1.001, math.nan, 95])
-def test_target_accuracy_is_a_share(value):
-    with pytest.raises(OptionError, match="--target-accuracy"):
-        Limits(target_accuracy=value)
 
 
 def test_limits_given_or_by_default():
@@ -212,12 +159,6 @@ def test_limits_given_or_by_default():
         assert limits.or_default(1000) is limits
 
 
-def test_a_smaller_table_has_as_many_epochs_or_more():
-    found = [default_epochs(rows) for rows in (0, 1, 150, 1000, 20_000, 66_666, 66_667, 10**6, 10**12)]
-    assert found == sorted(found, reverse=True)
-    assert (found[0], found[-1]) == (200, 3)
-
-
 def test_a_target_alone_does_not_train_for_ever():
     assert Limits(target_accuracy=1.0).or_default(1000) == Limits(
         target_accuracy=1.0, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(1000))
@@ -228,53 +169,6 @@ def test_a_target_alone_does_not_train_for_ever():
 
 
 # What training may use.
-
-WRONG_RESOURCES: list[tuple[dict[str, Any], str]] = [
-    ({"memory": SMALLEST_MEMORY - 1}, "--memory"),
-    ({"memory": 0}, "--memory"),
-    ({"memory": 100 * 10**6, "window": 50 * 10**6 + 1}, "do not fit into --memory 100MB"),
-    ({"no_cache": True, "cache": Path("cache")}, "--no-cache together with --cache"),
-    ({"no_cache": True, "cache_limit": 10**9}, "--no-cache together with --cache"),
-    ({"no_cache": True, "cache_limit": 0}, "--no-cache together with --cache"),
-]
-
-
-@pytest.mark.parametrize(("changes", "found"), WRONG_RESOURCES, ids=str)
-def test_wrong_resources_name_the_option(changes, found):
-    with pytest.raises(OptionError) as refused:
-        Resources(**changes)
-    assert found in str(refused.value)
-    assert refused.value.remedy
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"memory": SMALLEST_MEMORY}, {"memory": 10**8, "window": 10**7}, {"no_cache": True}, {"cache": Path("c"), "cache_limit": 0}],
-    ids=str,
-)  # fmt: skip
-def test_right_resources(changes):
-    Resources(**changes)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"window": 0},
-        {"window": -5},
-        {"cache_limit": -1},
-        {"checkpoint_seconds": -1.0},
-        {"checkpoint_seconds": math.nan},
-    ],
-)
-def test_resources_below_nothing_are_refused(wrong):
-    with pytest.raises(OptionError):
-        Resources(**wrong)
-
-
-@pytest.mark.parametrize("t0", ["foo", "none"])
-def test_t0_is_a_number_or_auto(t0):
-    with pytest.raises(OptionError, match="--t0"):
-        ModelOptions(t0=t0)
 
 
 def test_whole_numbers_without_an_end_are_refused_where_a_run_could_not_record_them():
@@ -291,17 +185,7 @@ def test_whole_numbers_without_an_end_are_refused_where_a_run_could_not_record_t
         build("resume", {"rows": "+99999999999999999999"}, NewLimits)
 
 
-def test_sizes_beyond_all_machines_are_refused():
-    with pytest.raises(OptionError, match="larger than any machine"):
-        parse_size("9" * 400)
-
-
 # Options that solvers and losses declare.
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_model_options_have_the_options_of_every_solver(name):
-    assert set(SOLVERS[name].options) <= set(options_of(ModelOptions))
 
 
 def another_value(kind):
@@ -332,11 +216,6 @@ def test_the_parameter_of_a_loss_is_an_option_for_this_loss_alone(loss):
 # Keywords of the Python API.
 
 
-def test_strings_are_read_as_on_the_command_line():
-    (resources,) = build("train", {"memory": "2GB", "checkpoint_seconds": "5m", "cache": "folder"}, Resources)
-    assert resources == Resources(memory=2 * 10**9, checkpoint_seconds=300.0, cache=Path("folder"))
-
-
 def test_options_of_another_command_are_refused():
     assert build("train", {"sigma": 0.5}, ModelOptions, Growth)[0].sigma == 0.5
     assert build("resume", {"sigma": 0.5}, Growth)[0].sigma == 0.5
@@ -349,11 +228,6 @@ def test_options_of_another_command_are_refused():
 def test_a_misspelt_option_is_refused_with_the_nearest_one():
     with pytest.raises(OptionError, match="did you mean sigma\\?"):
         build("train", {"sigmma": 0.5}, ModelOptions)
-
-
-@pytest.mark.parametrize("size", [1, 999, 1 << 20, 48 * 10**6, 512 * 10**6, 3 * 10**9, 2**31])
-def test_a_size_is_shown_as_it_can_be_read(size):
-    assert parse_size(size_text(size)) == size
 
 
 # Help, and names of other libraries.
@@ -380,12 +254,6 @@ def test_the_help_of_each_command_fits_a_screen_and_help_all_has_every_option(co
     assert all(option.declared.flag in first for option in declared if option.declared.required)
 
 
-def test_rare_options_are_not_on_the_first_screen(monkeypatch):
-    first = help_of("train", "--help", monkeypatch)
-    for flag in ("--shrink-every", "--beta", "--t0", "--supports", "--poll"):
-        assert flag not in first
-
-
 @pytest.mark.parametrize("options", ELSEWHERE)
 def test_a_name_of_another_library_suggests_options_that_exist(options):
     known = [flag for option in cli.commands["train"].params for flag in option.opts]
@@ -404,12 +272,3 @@ def test_a_loss_of_another_library_suggests_one_that_exists(loss):
     for name in NAMES_OF_LOSSES[loss].replace("-", "_").split():
         with pytest.raises(OptionError, match=rf"'{name}' is unknown\n  → did you mean {loss}\? choose one of"):
             ModelOptions(loss=name)
-
-
-def test_the_suggestions_of_python_are_keywords():
-    with pytest.raises(OptionError, match=r"unknown option 'alpha'\n  → did you mean sigma\? The options are"):
-        build("train", {"alpha": 1}, ModelOptions)
-    with pytest.raises(OptionError, match=r"did you mean seed\? "):
-        build("train", {"random_state": 1}, ModelOptions)
-    with pytest.raises(OptionError, match=r"unknown option 'zzz'\n  → The options are"):
-        build("train", {"zzz": 1}, ModelOptions)

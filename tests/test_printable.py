@@ -15,7 +15,7 @@ from streampgs.base.printable import LONGEST_CELL, LONGEST_LINE, printable, prin
 from streampgs.cli.console import fail, pairs_text, say_note, table_text
 from streampgs.options.messages import say_for_python
 from streampgs.packing.packer import pack
-from streampgs.python.progress import PythonObserver, _Shown
+from streampgs.python.progress import PythonObserver
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\r\n\t\x7f\x9b31m\u202eabc\u2066\u2028\udcff\ud800"
 ESCAPED = r"\x1b]0;title\x07\x1b[2J\r\n\t\x7f\x9b31m\u202eabc\u2066\u2028\xff\ud800"
@@ -31,11 +31,6 @@ def is_obeyed(letter: str) -> bool:
 
 def test_each_kind_of_control_character_is_escaped() -> None:
     assert printable(HOSTILE) == ESCAPED
-
-
-def test_ordinary_text_of_any_language_stays() -> None:
-    for text in ("naïve café", "Ελληνικά", "العربية", "می‌خواهم", "日本語\u3000", "👩‍👩‍👧", "C:\\temp", "α → β"):
-        assert printable(text) == text
 
 
 @given(st.text(st.characters(), max_size=40))
@@ -78,11 +73,6 @@ def test_a_long_text_keeps_its_ends(length: int) -> None:
     assert ("…" in found) == (length > LONGEST_LINE)
 
 
-def test_a_page_keeps_its_lines_and_colours() -> None:
-    page = click.style("head", bold=True) + "\nrow"
-    assert printable_page(page) == page
-
-
 def test_an_error_has_only_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
     error = DataError(["found:", FORGED], [FORGED, "or this"])
     say_for_python(error)
@@ -101,7 +91,3 @@ def test_tables_pairs_and_notes_have_only_their_own_lines(capsys: pytest.Capture
     say_note(FORGED)
     PythonObserver().note(FORGED)
     assert capsys.readouterr().err == f"note: {printable(FORGED)}\n" * 2
-
-
-def test_a_notebook_shows_data_as_text() -> None:
-    assert "<script>" not in _Shown(("<script>",), "<script>")._repr_html_()

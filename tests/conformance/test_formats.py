@@ -202,14 +202,6 @@ def test_a_shard_that_changed_after_it_was_catalogued_is_refused(name: str, shar
         open_shard(shard, expected)
 
 
-def test_a_file_that_is_rewritten_at_once_is_read_again(name: str, tmp_path: Path) -> None:
-    """Its modification time may be the same, so the footer of a recent file is not cached."""
-    for rows in (10, 20, 30, 40):
-        write([table(rows)], name, tmp_path / "shard", settled=False)
-        with open_shard(tmp_path / "shard") as file:
-            assert file.group_rows(["label"]) == (rows,)
-
-
 # Object stores.
 
 

@@ -14,7 +14,6 @@ from streampgs.data.budget import (
     BLOCKS_NEEDED,
     LARGEST_BLOCK,
     SMALLEST_BLOCK,
-    as_laid_out,
     check_fits,
     choose_sizes,
     group_sizes,
@@ -75,36 +74,6 @@ def test_later_shards_do_not_change_the_sizes_of_groups():
     assert group_sizes(Catalog([dense, sparse])).row_bytes.tolist() == [*before, 24 + 8 * 2]
 
 
-def test_dense_rows_with_a_sparse_layout_have_the_size_of_sparse_rows():
-    mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
-    groups, sizes = group_sizes(mixed), Sizes(1 << 20, 1 << 16)
-    laid_out, needed = as_laid_out(mixed, groups, sizes)
-    assert laid_out.row_bytes.tolist() == [24 + 8 * 10, 24 + 8]
-    assert needed.window_bytes == int((24 + 80) / (24 + 40) * (1 << 20))
-    assert needed.block_bytes == sizes.block_bytes
-    little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # all rows fit in one window
-    assert as_laid_out(little, group_sizes(little), sizes)[1] == sizes
-    for kind in (DENSE, SPARSE):
-        alike = Catalog([shard(kind, [10], [30])])
-        groups = group_sizes(alike)
-        assert as_laid_out(alike, groups, sizes) == (groups, sizes)
-
-
-def test_groups_inherit_the_properties_of_their_shards():
-    catalog = Catalog([
-        shard(SPARSE, [1, 2], [0, 0], decoded=True, cached=True), shard(SPARSE, [3], [0]), shard(SPARSE, [4, 5], [0, 0], decoded=True),
-    ])  # fmt: skip
-    sizes = group_sizes(catalog)
-    assert sizes.rows.tolist() == [1, 2, 3, 4, 5]
-    assert sizes.decoded.tolist() == [True, True, False, True, True]
-    assert sizes.cached.tolist() == [True, True, False, False, False]
-
-
-def test_groups_without_rows_have_a_size():
-    sizes = group_sizes(Catalog([shard(SPARSE, [0, 1], [0, 1])]))
-    assert np.isfinite(sizes.row_bytes).all()
-
-
 # Windows and blocks.
 
 
@@ -149,25 +118,6 @@ def test_a_requested_window_is_used_or_refused(catalog, memory, window):
         assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
 
 
-def test_windows_of_plain_data_do_not_grow_beyond_the_size_that_mixes_well():
-    large, larger = (choose_sizes(PLAIN, Resources(memory=memory)) for memory in (1 << 32, 1 << 40))
-    assert large == larger
-
-
-def test_large_row_groups_get_a_window_that_mixes_enough_of_them():
-    group_bytes = 100 << 20
-    groups = groups_of([group_bytes // 100] * 1000, 100.0, decoded=True, cached=True)
-    sizes = choose_sizes(groups, Resources(memory=1 << 40))
-    assert sizes.window_bytes >= BLOCKS_NEEDED * group_bytes * 0.999
-
-
-def test_rows_decoded_without_a_cache_leave_less_memory_for_windows():
-    memory = Resources(memory=100 * 10**6)
-    cached, uncached = (choose_sizes(groups_of([1000], 100.0, True, c), memory).window_bytes for c in (True, False))
-    assert cached == choose_sizes(PLAIN, memory).window_bytes
-    assert uncached == pytest.approx(cached * 2 / 3, rel=1e-6)
-
-
 # Resume.
 
 
@@ -199,11 +149,3 @@ def test_the_forecast_of_windows_and_reading_stays_within_the_budget(catalog, me
     assert found.windows + found.reading <= memory
     assert found.model == model
     assert found.total == 200 * 10**6 + found.windows + found.reading + found.decoding + model
-
-
-def test_the_forecast_of_small_data_is_small():
-    catalog = Catalog([shard(DENSE, [1000], [19_000])])
-    groups = group_sizes(catalog)
-    found = shard_forecast(catalog, Schedule(0, groups, choose_sizes(groups, Resources())), 0, 0, 0, 0)
-    assert found.windows == int(2 * 100_000 * ROOM_TO_GROW)
-    assert found.reading == 100_000

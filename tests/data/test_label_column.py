@@ -17,7 +17,7 @@ from streampgs.base.errors import DataError
 from streampgs.data import label_column
 from streampgs.data.label_column import count_labels, first_place
 from streampgs.data.open import columns_of
-from streampgs.encoding.label_counts import MOST_CLASSES, LabelCounts
+from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.plan import Plan
 from streampgs.options.commands import ModelOptions
 from streampgs.table.catalog import Catalog, build_catalog
@@ -56,16 +56,6 @@ def test_every_label_of_a_table_is_counted(file_format, kind, tmp_path):
     assert found.complete
 
 
-def test_labels_in_structs_and_in_names_of_folders_are_counted(tmp_path):
-    pq.write_table(pa.table({"row": [{"y": 3, "x": 0.5}, {"y": None, "x": 1.0}, None]}), tmp_path / "structs.parquet")
-    assert counted(tmp_path / "structs.parquet", label="row.y").values == (3.0,)
-    for day, rows in ((1, 4), (2, 3)):
-        (tmp_path / f"table/day={day}").mkdir(parents=True)
-        pq.write_table(pa.table({"x": range(rows)}), tmp_path / f"table/day={day}/part.parquet")
-    found = counted(tmp_path / "table", label="day")
-    assert (found.values, found.counts.tolist()) == ((1.0, 2.0), [4, 3])
-
-
 def test_a_table_with_rare_classes_starts_with_all_of_them(tmp_path):
     data = tmp_path / "data.parquet"
     pl.DataFrame({"kind": kinds(), "x": np.random.default_rng(1).normal(size=ROWS)}).write_parquet(
@@ -84,14 +74,6 @@ def test_a_column_that_takes_long_to_read_is_sampled(tmp_path, monkeypatch):
             assert not counted(path).complete
     assert counted(path).complete
     assert not counted(path, loss="squared").complete  # a sample tells whether they are strings
-
-
-def test_counting_ends_where_the_values_cannot_be_classes(tmp_path):
-    values = np.arange(5 * MOST_CLASSES)
-    pq.write_table(pa.table({"label": values, "x": values}), tmp_path / "data.parquet", row_group_size=MOST_CLASSES + 1)
-    found = counted(tmp_path / "data.parquet")
-    assert found.too_many
-    assert len(found.values) < len(values)
 
 
 def test_the_first_row_with_a_label_is_named(tmp_path):

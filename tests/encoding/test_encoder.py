@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.encoding.encoder import Encoder
-from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.kinds.text import normalized
-from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
-from streampgs.encoding.rows import WEIGHT_BAD
 from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Table, called, encoded, learnt, tables
@@ -91,23 +85,6 @@ def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
     """Consecutive parts of a table; some may be empty."""
     places = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
     return list(itertools.pairwise([0, *places, rows]))
-
-
-@EACH_KIND
-@settings(max_examples=EXAMPLES)
-@given(data=st.data())
-def test_a_row_does_not_depend_on_its_batch(kinds, data):
-    """Slices of a table by one encoder, which reuses its memory or not, or each by another encoder."""
-    table = data.draw(tables(kinds=kinds))
-    options = data.draw(choices(table))
-    encoding = learnt(table, options)
-    whole = encoded(encoding, table.arrays, table.rows)
-    for one in (Encoder(encoding), Encoder(encoding, reusing=True), None):
-        parts = []
-        for first, stop in cuts(data, table.rows):
-            arrays = {name: array.slice(first, stop - first) for name, array in table.arrays.items()}
-            parts += encoded(encoding, arrays, stop - first, one)
-        assert parts == whole
 
 
 @EACH_KIND
@@ -188,21 +165,6 @@ def test_an_id_is_the_same_category_in_every_type_of_number(kind):
         assert encoded(encoding, {"id": zeros}, 2)[0] == expected[0]
 
 
-@settings(max_examples=60)
-@given(table=tables(), data=st.data())
-def test_an_encoding_survives_its_record(table, data):
-    """Through JSON, with the same digest and the same rows."""
-    options = data.draw(choices(table))
-    encoding = learnt(table, options)
-    record, arrays = encoding.to_record()
-    again = Encoding.from_record(json.loads(json.dumps(record)), {name: array.copy() for name, array in arrays.items()})
-    assert again.digest == encoding.digest
-    assert (again.options, again.columns) == (encoding.options, encoding.columns)
-    assert encoded(again, table.arrays, table.rows) == encoded(encoding, table.arrays, table.rows)
-    features = [encoding.name_of(feature) for feature in range(encoding.unbounded_first + 3)]
-    assert [again.name_of(feature) for feature in range(encoding.unbounded_first + 3)] == features
-
-
 @given(table=tables(most_rows=3), data=st.data())
 def test_every_part_of_the_encoding_changes_the_digest(table, data):
     encoding = learnt(table, data.draw(choices(table)))
@@ -220,16 +182,6 @@ def test_every_part_of_the_encoding_changes_the_digest(table, data):
     assert len(set(digests)) == len(digests)
 
 
-def test_a_batch_without_rows_is_encoded():
-    arrays = {"n": pa.array([1.5]), "c": pa.array(["x"]), "l": pa.array([[1.0, 2.0]]), "t": pa.array([["a"]])}
-    schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-    for names in (["n"], ["n", "l"], ["n", "c"], ["c", "t"], list(arrays)):
-        some = {name: arrays[name] for name in names}
-        options = EncodingOptions(features=tuple(names))
-        encoding = learn(plan_columns(schema, options, {}, "a table"), options, [some])
-        assert encoded(encoding, {name: array[:0] for name, array in some.items()}, 0) == []
-
-
 def test_a_text_that_is_not_utf8_does_not_change_the_others():
     """Parquet readers do not check that strings are UTF-8."""
     texts = ["Ärger".encode(), b"\xff\xc4 bad", "ÜBER ärger".encode(), b""]
@@ -245,44 +197,8 @@ def test_a_text_that_is_not_utf8_does_not_change_the_others():
     assert [encoded(encoding, {"t": bad[r : r + 1]}, 1)[0] for r in range(len(texts))] == found
 
 
-def test_labels_and_weights_go_along():
-    arrays = {
-        "x": pa.array([1.0, 2.0, 3.0]),
-        "y": pa.array([True, None, False]),
-        "w": pa.array([1, 2, None], pa.int8()),
-    }
-    options = EncodingOptions(features=("x",))
-    schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-    encoding = learn(plan_columns(schema, options, {}, "a table"), options, [arrays])
-    block = Encoder(encoding).encode(arrays, 3, [("y", LabelSpec())], "w")
-    np.testing.assert_array_equal(block.labels, [[1.0], [np.nan], [0.0]])
-    np.testing.assert_array_equal(block.weights, [1.0, 2.0, np.nan])
-    assert block.faults.tolist() == [0, LABEL_NULL, WEIGHT_BAD]
-
-
 # The features of the words and of the characters of a text are joined and scaled to length 1. The sum of these squares has
 # another last bit if a sixteenth square is added, even 0, and the last value is one that this bit rounds up.
-DELICATE = (
-    1064723054, 3156011579, 1058296232, 3212394441, 1053811428, 3190639451, 3217442016, 1042221971,
-    3222684534, 3197495147, 3208549019, 3190403965, 3211157429, 1063679146, 1017494860, 677468354,
-)  # fmt: skip
-
-
-def test_the_length_of_a_row_does_not_depend_on_whether_it_is_the_last():
-    row = np.array(DELICATE, np.uint32).view(np.float32)
-    places = np.arange(len(row), dtype=np.uint32)
-    _, _, alone = normalized((np.array([0, 16]), places, row))
-    _, _, twice = normalized((np.array([0, 0, 16, 16, 32, 32]), np.tile(places, 2), np.tile(row, 2)))
-    assert alone.dtype == np.float32
-    assert twice.tobytes() == alone.tobytes() * 2
-    expected = row / math.sqrt(math.fsum(float(value) ** 2 for value in row))
-    assert alone == pytest.approx(expected, rel=1e-6)
-
-
-def test_rows_without_entries_stay_empty():
-    offsets = np.array([0, 0, 2, 2, 3, 3])
-    _, _, values = normalized((offsets, np.arange(3, dtype=np.uint32), np.array([3, -4, 0], np.float32)))
-    assert values == pytest.approx([0.6, -0.8, 0.0])
 
 
 def test_dictionaries_may_change_from_batch_to_batch():

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +15,8 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import grown, learn
 from streampgs.encoding.plan import plan_columns, plan_growth
 from streampgs.options.commands import EncodingOptions
-from tests.encoding.plain_encoding import OnlyRoundingLeft, plain_encode, plain_learn
-from tests.encoding.tables import KINDS, Column, Table, called, encoded, learnt, tables
-from tests.encoding.test_encoder import alike, choices, specs_of
+from tests.encoding.tables import KINDS, Column, Table, encoded, tables
+from tests.encoding.test_encoder import choices
 
 BOUNDED = tuple(kind for kind in KINDS if kind != "vector")
 EXAMPLES = 60
@@ -132,28 +130,6 @@ def flat(table: Table) -> Table:
     return Table(tuple(columns), table.rows)
 
 
-@settings(max_examples=EXAMPLES)
-@given(data=st.data())
-def test_a_missing_column_has_no_entries(data):
-    """Neither the flag nor the category for null: as for a twin that does not know the column."""
-    table = flat(data.draw(tables()))
-    options = data.draw(choices(table))
-    encoding = learnt(table, options)
-    plain = plain_learn(specs_of(table, options), options, table.values)
-    there = data.draw(st.sets(st.sampled_from([column.spec.name for column in table.columns])))
-    plain.specs = [spec for spec in plain.specs if {*(spec.parts or (spec.name,))} <= there]
-    arrays = {name: array for name, array in table.arrays.items() if name in there}
-    for row, values in zip(encoded(encoding, arrays, table.rows), table.values, strict=True):
-        try:
-            expected = plain_encode(plain, values)
-        except OnlyRoundingLeft:
-            continue
-        if isinstance(expected, int):
-            assert row == expected
-        else:
-            assert alike(called(encoding, row), expected)
-
-
 def numbers(**columns: list[Any]) -> dict[str, pa.Array]:
     return {name: pa.array(values) for name, values in columns.items()}
 
@@ -185,26 +161,6 @@ def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
     return learn(plan_columns(schema_of(table), chosen, {}, "a table"), chosen, [table])
 
 
-@pytest.mark.parametrize(
-    ("options", "column", "reason"),
-    [
-        ({"ignore": "new*"}, pa.array([1, 2]), "ignored"),
-        ({"features": "old"}, pa.array([1, 2]), "not in --features"),
-        ({}, pa.array([b"a", b"b"]), "of type binary"),
-        ({}, pa.nulls(2), "only nulls"),
-        ({}, pa.array([None, None], pa.float64()), "only nulls in the sample"),
-        ({}, pa.array([[], None], pa.list_(pa.float64())), "only nulls in the sample"),
-        ({}, pa.array([None, None], pa.string()), "only nulls in the sample"),
-    ],
-)
-def test_columns_that_are_left_out_have_a_reason(options, column, reason):
-    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])])  # fmt: skip
-    table = {"old": pa.array([1, 2]), "new-column": column}
-    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
-    assert after is encoding
-    assert reason in left_out["new-column"]
-
-
 def test_no_feature_follows_an_unbounded_vector():
     vector = {"v": pa.array([[(0, 1.0)], [(5, 2.0)]], pa.map_(pa.int32(), pa.float64()))}
     encoding = first_encoding(vector)
@@ -224,12 +180,3 @@ def test_one_vector_may_join_later_as_the_last_column():
     rows = encoded(after, table, 2)
     assert [[index for index, _ in row] for row in rows] == [[0, 1, 2], [0, 1, 9]]
     assert after.name_of(9) == "v[7]"
-
-
-def test_hashes_of_new_columns_are_as_small_as_their_strings_allow():
-    encoding = first_encoding(numbers(old=["a", "b"]), hash_bits=20)
-    after, _ = grown(encoding, plan_growth(pa.schema({"new": pa.string()}), encoding, {}), [numbers(new=["c", "d"])])
-    assert after.hash_bits < 20
-    few = first_encoding(numbers(old=["a", "b"]), hash_bits=3)
-    after, _ = grown(few, plan_growth(pa.schema({"new": pa.string()}), few, {}), [numbers(new=["c", "d"])])
-    assert after.hash_bits == 3

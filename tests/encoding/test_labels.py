@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
-from streampgs.encoding.labels import LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LabelSpec, label_specs
+from streampgs.encoding.labels import LabelSpec, label_specs
 from streampgs.options.commands import ModelOptions
 
 
@@ -64,11 +64,6 @@ def test_without_listed_classes_one_is_positive_and_zero_and_minus_one_are_negat
     assert targets(LabelSpec(positive="a"), ["a", "", "b"]) == [1.0, -1.0, -1.0]
 
 
-def test_the_reason_for_a_bad_label_says_whether_the_classes_are_listed():
-    assert LabelSpec().targets(np.array([7.0]))[2] == LABEL_NO_CLASS
-    assert LabelSpec((1.0, 2.0)).targets(np.array([7.0]))[2] == LABEL_UNKNOWN_CLASS
-
-
 @pytest.mark.parametrize("classes", [(3.0, 5.0, 9.0), ("c", "d", "e")])
 def test_a_shard_does_not_know_the_classes_that_joined_after_it(classes):
     assert targets(LabelSpec(classes), list(classes), known=2) == [0.0, 1.0, None]
@@ -90,22 +85,6 @@ def test_strings_are_counted_without_nulls_however_they_are_stored(labels):
     known = [label for label in labels if label is not None]
     assert dict(zip(found.values, found.counts.tolist(), strict=True)) == {x: 2 * known.count(x) for x in known}
     assert list(found.values) == sorted(set(known))
-
-
-def test_nan_and_infinity_are_not_classes():
-    found = counts(1.0, float("nan"), None, float("inf"), 0.0, 1.0)
-    assert (found.values, found.counts.tolist()) == ((0.0, 1.0), [1, 2])
-
-
-def test_a_column_of_strings_and_numbers_is_refused():
-    with pytest.raises(DataError, match="strings in some shards and numbers in others"):
-        LabelCounts.of("y", [pa.array(["a"]), pa.array([1.0])])
-
-
-def test_labels_that_are_not_utf8_are_refused():
-    bad = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xc4"))
-    with pytest.raises(DataError, match="'y' holds a string that is not valid UTF-8"):
-        LabelCounts.of("y", [bad])
 
 
 # The classes of a new run.
@@ -173,61 +152,11 @@ def test_labels_that_look_like_classes_are_classes(values, times):
     assert len(values) == 2 or "each is a class (--loss logistic). If these are quantities: --loss squared" in notes[0]
 
 
-@pytest.mark.parametrize("given", [{"classes": "auto"}, {"positive": 5.0}, {"class_weight": "balanced"}], ids=str)
-def test_options_for_classes_decide_for_classes(given):
-    assert learnt(ModelOptions(**given), *range(50), *range(50)).loss == "logistic"
-
-
-def test_hundreds_of_whole_numbers_are_classes_only_on_request():
-    delays = [*range(101)] * 9
-    with pytest.raises(
-        OptionError, match=r"101 different whole numbers.*, from 0 to 100\n.*--loss squared.*--classes auto"
-    ):
-        learnt(ModelOptions(loss="hinge"), *delays)
-    assert learnt(ModelOptions(loss="hinge"), *delays[1:101]).classes == tuple(map(float, range(1, 101)))
-    every = learnt(ModelOptions(loss="hinge", classes="auto"), *delays)
-    assert (every.loss, len(every.classes or ())) == ("hinge", 101)
-
-
-def test_all_values_are_classes_on_request():
-    assert learnt(ModelOptions(classes="auto"), "b", "a", "c").classes == ("a", "b", "c")
-    assert learnt(ModelOptions(classes="auto"), *[0] * 1000, 1, 7).classes == (0.0, 1.0, 7.0)
-    with pytest.raises(OptionError, match="--classes a,auto"):
-        ModelOptions(classes=("a", "auto"))
-    with pytest.raises(OptionError, match="--classes with a --loss that does not classify"):
-        ModelOptions(classes="auto", loss="squared")
-
-
 @pytest.mark.parametrize("given", [{}, {"loss": "hinge"}, {"classes": "auto"}], ids=str)
 @pytest.mark.parametrize("label", ["yes", 1, 0.0, True])
 def test_a_label_with_one_value_is_refused_whatever_its_type(label, given):
     with pytest.raises(DataError, match=r"only one value in the sample: .*\n.*two classes: .*--classes A,B"):
         learnt(ModelOptions(**given), label, label, None)
-
-
-@pytest.mark.parametrize("value", [2**53, -(2**53) - 1, 2**60])
-def test_whole_numbers_that_float64_merges_are_not_classes(value):
-    with pytest.raises(DataError, match=r"2\^53 or more.*told apart as classes\n.*as strings"):
-        learnt(ModelOptions(), value, value + 1, 7)
-    assert learnt(ModelOptions(), 2**53 - 1, 7).classes == (7.0, 2.0**53 - 1)
-    assert learnt(ModelOptions(), 2.0**60, 7.0).classes == (7.0, 2.0**60)  # floats are exact
-    assert learnt(ModelOptions(loss="squared"), value, 7).loss == "squared"
-
-
-def test_label_columns_of_classes_and_of_quantities_do_not_share_a_loss():
-    found = [counts(*range(99), column="delay"), counts(0, 1, column="late")]
-    with pytest.raises(OptionError, match=r"'delay' holds 99 different whole numbers .*, and 'late' holds classes"):
-        learn_labels(ModelOptions(label=("delay", "late")), found)
-    numbers = [counts(*range(99), column="delay"), counts(0.5, 1.5, 1.0, column="hours")]
-    options, notes = learn_labels(ModelOptions(label=("delay", "hours")), numbers)
-    assert (options.loss, len(notes)) == ("squared", 2)
-
-
-def test_a_regression_takes_numbers_as_they_are():
-    options = ModelOptions(loss="squared")
-    assert learnt(options, 0.5, 1.0, 2.0) == options
-    with pytest.raises(OptionError, match="predicts numbers, but label column 'label' holds strings"):
-        learnt(options, "a", "b")
 
 
 def test_the_positive_class_of_strings():
@@ -242,33 +171,12 @@ def test_the_positive_class_of_strings():
         learnt(ModelOptions(), "a", "a")
 
 
-def test_numbers_on_the_command_line_match_strings_in_the_table():
-    assert learnt(ModelOptions(classes=(1.0, 2.5)), "1", "2.5").classes == ("1", "2.5")
-
-
-def test_several_label_columns_have_two_classes_each():
-    options = ModelOptions(label=("a", "b"))
-    found, _ = learn_labels(options, [counts("x", "y", column="a"), counts(0.0, 1.0, column="b")])
-    assert label_specs(found) == (LabelSpec(("x", "y")), LabelSpec())
-    with pytest.raises(DataError, match="'a' holds 3 different strings"):
-        learn_labels(options, [counts("x", "y", "z", column="a"), counts(0.0, column="b")])
-
-
 @pytest.mark.parametrize(
     ("values", "weights"),
     [((0, 1, 1, 1), (2.0, 2 / 3)), ((-1, 1, 1, 0), (1.0, 1.0)), (("a", "b", "c", "c"), (4 / 3, 4 / 3, 2 / 3))],
 )
 def test_balanced_classes_have_equal_weight_in_the_sample(values, weights):
     assert learnt(ModelOptions(class_weight="balanced"), *values).class_weight == pytest.approx(weights, rel=1e-15)
-
-
-def test_one_weight_for_each_class():
-    with pytest.raises(OptionError, match="a number above 0 for each class"):
-        learnt(ModelOptions(class_weight=(1.0, 2.0)), 1, 2, 3)
-    with pytest.raises(OptionError, match=r"1\.0,2\.0,3\.0 for two classes"):
-        learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), -1, 1)
-    with pytest.raises(DataError, match="a class has no row"):
-        learnt(ModelOptions(class_weight="balanced", classes=(1.0, 5.0)), 1.0, 1.0)
 
 
 # Classes that appear later.
@@ -289,13 +197,6 @@ def test_a_class_keeps_its_number_when_others_join(data):
     assert grown.joined_classes == len(joined)
     for label in options.classes:
         assert targets(label_specs(grown)[0], [label]) == targets(label_specs(options)[0], [label])
-
-
-def test_new_classes_weigh_one():
-    options = learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), "a", "b", "c")
-    grown, notes = extend_labels(options, [counts("a", "d")], place_of)
-    assert grown.class_weight == (1.0, 2.0, 3.0, 1.0)
-    assert "weight 1" in notes[0]
 
 
 def test_two_classes_do_not_become_three():

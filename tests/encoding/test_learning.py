@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import OptionError
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
@@ -68,26 +68,6 @@ def test_lists_of_numbers_are_scaled_if_their_scales_differ_widely():
     assert scaled.std(axis=0) == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize(("mean", "is_standardized"), [(0.0, False), (5.0, False), (50.0, True), (-1e6, True)])
-def test_lists_far_from_0_are_standardized(mean, is_standardized):
-    rows = np.stack([column_of_scale(1.0, seed=k) + mean * (k == 1) for k in range(3)], axis=1)
-    arrays = {"list": pa.array(list(rows), pa.list_(pa.float64()))}
-    assert bool(taught(arrays).columns[0].scale) == is_standardized
-
-
-def test_a_list_with_a_constant_position_may_stay_as_it_is():
-    rows = np.stack([column_of_scale(1.0), np.ones(200)], axis=1)
-    arrays = {"list": pa.array([*rows, [None, None], [0.5, None]], pa.list_(pa.float64()))}
-    assert not taught(arrays).columns[0].scale
-
-
-@pytest.mark.parametrize("scales", [(1.0, 1e-300), (1e300, 1.0), (1e-300, 1e-250), (1e300, 1e290)])
-def test_lists_of_extreme_scales_are_seen_to_be_wild(scales):
-    rows = np.stack([column_of_scale(scale, seed=k) for k, scale in enumerate(scales)], axis=1)
-    arrays = {"list": pa.array(list(rows), pa.list_(pa.float64()))}
-    assert matrix_of(taught(arrays), arrays).std(axis=0) == pytest.approx(1.0, abs=1e-6)
-
-
 def test_without_standardizing_numbers_do_not_change():
     arrays = {str(scale): pa.array(column_of_scale(scale)) for scale in (1e-6, 1.0, 1e6)}
     arrays["list"] = pa.array([[1e-6, 1e6]] * 200)
@@ -133,12 +113,6 @@ def test_nulls_nan_and_infinity_are_ignored_and_null_is_the_mean():
     assert found[[4, 6]].tolist() == [math.inf, -math.inf]
 
 
-def test_a_column_without_any_known_number_is_finite():
-    arrays = {"x": pa.array([None, math.nan, None], pa.float64()), "y": pa.array([1, 2, 3])}
-    assert np.isnan(matrix_of(taught(arrays), arrays)).sum() == 1
-    assert matrix_of(taught(arrays), {"x": pa.array([7.0]), "y": pa.array([2])})[0, 0] == 7.0
-
-
 # Lists.
 
 
@@ -153,16 +127,6 @@ def test_a_list_is_as_wide_as_most_of_its_rows():
         False,
         True,
     ]
-
-
-def test_lists_that_are_all_empty_are_refused():
-    with pytest.raises(DataError, match=r"column 'x': all its lists are empty\n.*--ignore x"):
-        taught({"x": pa.array([[], None], pa.list_(pa.int8()))})
-
-
-def test_a_sample_without_rows_is_refused():
-    with pytest.raises(DataError, match=r"sample of rows .* is empty"):
-        taught({"x": pa.array([], pa.int8())})
 
 
 def test_two_vectors_are_refused():
@@ -197,11 +161,6 @@ def _cross_specs(options: EncodingOptions) -> list[Any]:
     return [Spec(f"{a}×{b}", "cross", (a, b)) for a, b in options.cross]
 
 
-def test_many_strings_get_a_million_features():
-    encoding = taught({"x": pa.array([f"word {number}" for number in range(2000)])})
-    assert encoding.hash_bits == 20
-
-
 @given(table=tables(most_rows=30, kinds=("category", "text", "tokens", "weighed")), bits=st.sampled_from([1, 4, 12]))
 def test_the_vocabulary_is_the_most_frequent_strings(table, bits):
     options = table.options(vocabulary=True, hash_bits=bits)
@@ -221,12 +180,6 @@ def test_known_words_have_features_of_their_own():
     features = [feature_at(encoding, row[0][0]) for row in rows]
     assert sorted(features[:50]) == [("word", number) for number in range(50)]
     assert {kind for kind, _ in features[50:]} == {"slot"}
-
-
-def test_equal_strings_of_two_columns_are_different_words():
-    arrays = {"a": pa.array(["x"]), "b": pa.array(["x"]), "t": pa.array([["x"]])}
-    (row,) = encoded(taught(arrays), arrays, 1)
-    assert len(row) == 3
 
 
 # Names.
@@ -280,20 +233,6 @@ def test_features_have_names():
     assert int(encoding.named[found["t: one two"]]) in indices
     assert int(encoding.named[found["d=y"]]) not in indices
     assert encoding.unbounded_first + 7 in indices
-
-
-def test_the_sign_of_a_named_feature_is_the_sign_of_its_value():
-    """So that a weight can be shown as its effect on a row with the feature."""
-    words = [f"w{number}" for number in range(60)]
-    encoding = taught({"c": pa.array(words), "n": pa.array(range(60))}, hash_bits=20)
-    signs = {}
-    for word, row in zip(words, encoded(encoding, {"c": pa.array(words), "n": pa.array([0] * 60)}, 60), strict=True):
-        ((feature, bits),) = row[1:]
-        signs[word] = encoding.sign_of(feature)
-        assert encoding.name_of(feature) == f"c={word}"
-        assert signs[word] == np.frombuffer(bits, np.float32)[0]
-    assert set(signs.values()) == {1, -1}
-    assert encoding.sign_of(0) == 1
 
 
 @pytest.mark.parametrize("flags", [False, True])

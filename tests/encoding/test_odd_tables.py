@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.base.errors import DataError
-from streampgs.encoding.types import as_text, leaf
 from streampgs.formats.parquet import _check_dictionaries
 from streampgs.model.model import Model
 from streampgs.python import api
@@ -53,18 +51,6 @@ def test_dictionaries_inside_other_columns(tmp_path: Path, inside: str) -> None:
     assert rows_trained(tmp_path, pa.table({"label": LABELS, "c": column}), ".arrow") == ROWS
 
 
-def test_dots_in_names_of_fields() -> None:
-    ones, twos = pa.array([1]), pa.array([2])
-    columns = {
-        "a": pa.StructArray.from_arrays([ones, twos], ["b", "b.c"]),
-        "a.b": pa.StructArray.from_arrays([ones], ["d"]),
-    }
-    assert leaf(columns, "a.b.c").to_pylist() == [2]
-    assert leaf(columns, "a.b.d").to_pylist() == [1]
-    with pytest.raises(KeyError):
-        leaf(columns, "a.b.e")
-
-
 @pytest.mark.parametrize("options", [{}, {"vocabulary": True}, {"cross": ("c,d",)}, {"text": "c"}])
 def test_strings_that_are_not_utf8(tmp_path: Path, options: dict[str, Any]) -> None:
     table = pa.table({"label": LABELS, "c": NO_UTF8, "d": NO_UTF8})
@@ -74,21 +60,6 @@ def test_strings_that_are_not_utf8(tmp_path: Path, options: dict[str, Any]) -> N
 def test_labels_that_are_not_utf8(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="label column 'label' holds a string that is not valid UTF-8"):
         rows_trained(tmp_path, pa.table({"label": NO_UTF8, "x": LABELS}))
-
-
-def test_whole_decimals_are_the_same_categories_as_integers() -> None:
-    numbers = pa.array([Decimal("7"), Decimal("-0.250"), Decimal("100"), Decimal("0"), None], pa.decimal128(20, 3))
-    assert as_text(numbers).to_pylist() == ["7", "-0.25", "100", "0", None]
-    assert as_text(pa.array([Decimal(0)], pa.decimal128(20, 10))).to_pylist() == ["0"]
-
-
-def test_the_empty_string_as_positive_class(tmp_path: Path) -> None:
-    table = pa.table({"label": ["", "no", "yes"] * (ROWS // 3), "s": ["a", "b", "c"] * (ROWS // 3)})
-    path = tmp_path / "table.parquet"
-    pq.write_table(table, path)
-    api.train(path, run=tmp_path / "run", positive="", epochs=20)
-    scores = Model.load(tmp_path / "run").decision_function(table)
-    assert scores[0] > max(scores[1], scores[2])
 
 
 @pytest.mark.parametrize("row", [[(-1, 1.0)], [(None, 1.0)], [(1, 1.0), (1, 2.0)], [(2**40, 1.0)]])

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from streampgs.base.errors import DataError, OptionError
-from streampgs.encoding.kinds.kind import matches
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.types import leaves_of
 from streampgs.options.commands import EncodingOptions
@@ -148,28 +147,6 @@ def test_patterns_name_columns_and_structs_with_all_fields(options, expected):
     assert set(found.left_out.values()) == {"label", "not in --features"}
 
 
-def test_ignored_columns_have_a_reason():
-    found = plan(ignore=("user", "b*"))
-    assert {name for name, reason in found.left_out.items() if reason == "ignored"} == {
-        "user.id",
-        "user.home.zip",
-        "user.home.spot",
-        "born",
-        "bits",
-    }
-
-
-def test_patterns_are_case_sensitive():
-    assert not matches("Age", ("age",))
-    assert matches("Age", ("[Aa]ge",))
-    assert not matches("user2.id", ("user",))
-
-
-def test_names_that_look_like_patterns_match_themselves():
-    schema = pa.schema([("a[0]", pa.int8()), ("b*", pa.int8()), ("bc", pa.int8())])
-    assert set(kinds(plan(schema, features="a[0]"))) == {"a[0]"}
-
-
 def test_categories_texts_cycles_and_crosses():
     found = plan(
         category=("age", "member"), text=("name", "raw"), cyclic="born", cross=("age,city", ("city", "member"))
@@ -213,12 +190,6 @@ def test_refusals_name_a_remedy(options, error, message):
 def test_a_table_with_only_its_label_is_refused():
     with pytest.raises(DataError, match=r"no column can be a feature: label \(label\)"):
         plan(pa.schema([("label", pa.int8())]))
-
-
-def test_the_index_of_pandas_is_not_a_feature():
-    found = plan(pa.schema([("x", pa.int8()), ("__index_level_0__", pa.int64())]))
-    assert kinds(found) == {"x": "number"}
-    assert found.left_out == {"__index_level_0__": "index of pandas"}
 
 
 def test_two_columns_of_one_name_are_refused():

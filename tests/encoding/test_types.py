@@ -32,19 +32,6 @@ def test_an_instant_is_the_same_number_in_every_unit(kind: Any) -> None:
     assert np.array_equal(numbers_of(whole.cast(kind("ms"))), TICKS.astype(np.float64))
 
 
-def test_a_date_is_its_midnight() -> None:
-    days = pa.array([0, -1, 20_000], pa.int32())
-    midnight = (np.array([0, -1, 20_000]) * 86400.0).tolist()
-    assert numbers_of(days.view(pa.date32())).tolist() == midnight
-    assert numbers_of(days.view(pa.date32()).cast(pa.date64())).tolist() == midnight
-    assert numbers_of(days.view(pa.date32()).cast(pa.timestamp("us"))).tolist() == midnight
-
-
-def test_times_with_zones_are_instants() -> None:
-    local = pa.array([1_700_000_000], pa.timestamp("s", "America/Lima"))
-    assert numbers_of(local).tolist() == [1_700_000_000.0]
-
-
 @given(
     texts=st.lists(st.one_of(st.none(), st.text(max_size=4)), max_size=8),
     first=st.integers(0, 8),
@@ -90,15 +77,6 @@ def test_values_below_a_null_are_not_read() -> None:
     maps = pa.MapArray.from_arrays(pa.array([0, None, 2, 5], pa.int32()), values.cast(pa.string()), values)
     found = pairs_of(maps[1:])
     assert [found[0].tolist(), found[2].to_pylist()] == [[0, 0, 3], [3, 4, 5]]
-
-
-def test_names_of_fields_and_columns_may_contain_dots() -> None:
-    inner = pa.StructArray.from_arrays([pa.array([1])], ["c.d"])
-    columns = {"a.b": pa.StructArray.from_arrays([inner], ["x"]), "a": pa.array([2])}
-    assert leaf(columns, "a.b.x.c.d").to_pylist() == [1]
-    assert leaf(columns, "a").to_pylist() == [2]
-    with pytest.raises(KeyError):
-        leaf(columns, "a.b.y")
 
 
 def test_wrapped_arrays_are_unwrapped() -> None:

@@ -18,7 +18,7 @@ import streampgs
 from streampgs import StreamClassifier, StreamRegressor, StreamWarning
 from streampgs.base.errors import DataError, InvalidInput
 from streampgs.options.commands import EncodingOptions
-from tests.estimators.test_estimators import LABELS, MATRIX, NAMES, bits
+from tests.estimators.test_estimators import LABELS, MATRIX, bits
 
 ROWS = 600
 CHANCE = np.random.default_rng(0)
@@ -89,41 +89,7 @@ def test_a_frame_that_is_not_collected_yet_is_collected() -> None:
     assert (model.predict(frame.lazy()) == model.predict(frame)).all()
 
 
-def test_the_functions_say_that_a_frame_is_not_collected(tmp_path: Any) -> None:
-    with pytest.raises(streampgs.StreampgsError, match=r"LazyFrame has no rows yet\n.*collect it"):
-        streampgs.train(pl.DataFrame({"x": [1.0], "label": [1.0]}).lazy(), run=tmp_path / "run")
-
-
 # Numbers of which a part would be lost.
-
-
-def refusals() -> dict[str, Any]:
-    times = np.arange(len(MATRIX)).astype("datetime64[D]")
-    masked = np.ma.masked_array(MATRIX[:, 0], np.arange(len(MATRIX)) == 3)
-    return {
-        "times as labels": lambda: StreamRegressor().fit(MATRIX, times),
-        "durations as labels": lambda: StreamRegressor().fit(MATRIX, times - times[0]),
-        "complex labels": lambda: StreamRegressor().fit(MATRIX, MATRIX[:, 0] + 1j),
-        "masked labels": lambda: StreamRegressor().fit(MATRIX, masked),
-        "masked classes": lambda: StreamClassifier().fit(MATRIX, np.ma.masked_array(LABELS, LABELS == 1)),
-        "complex weights": lambda: StreamRegressor().fit(MATRIX, LABELS, sample_weight=LABELS + 1j),
-        "masked weights": lambda: StreamRegressor().fit(MATRIX, LABELS, sample_weight=masked + 10.0),
-        "complex offsets": lambda: StreamRegressor().fit(MATRIX, LABELS, offset=LABELS + 1j),
-        "times as rows": lambda: StreamRegressor().fit(times[:, np.newaxis], LABELS),
-        "masked rows": lambda: StreamRegressor().fit(np.ma.masked_array(MATRIX, MATRIX > 5.0), LABELS),
-        "times to predict": lambda: StreamRegressor(epochs=1).fit(MATRIX[:, :1], LABELS).predict(times[:, np.newaxis]),
-    }
-
-
-@pytest.mark.parametrize("what", refusals())
-def test_numbers_that_would_lose_a_part_are_refused(what: str) -> None:
-    with pytest.raises(ValueError, match=r"masked|is of type|contains NaN|Complex"):
-        refusals()[what]()
-
-
-def test_a_mask_that_hides_nothing_changes_nothing() -> None:
-    rows, labels = np.ma.masked_array(MATRIX), np.ma.masked_array(LABELS)
-    assert bits(StreamClassifier(epochs=2).fit(rows, labels)) == bits(StreamClassifier(epochs=2).fit(MATRIX, LABELS))
 
 
 # Warnings.
@@ -156,28 +122,6 @@ def test_what_a_user_should_know_is_a_warning(what: str, way: str, monkeypatch: 
 
 
 # Names and parameters.
-
-
-def test_weights_have_the_names_of_their_features() -> None:
-    assert StreamClassifier(epochs=1).fit(MATRIX, LABELS).get_feature_names_out().tolist() == [
-        "x0", "x1", "x2", "x3", "x4"
-    ]  # fmt: skip
-    frame = pd.DataFrame(MATRIX, columns=NAMES)
-    assert StreamClassifier(epochs=1).fit(frame, LABELS).get_feature_names_out().tolist() == NAMES
-    kernel = StreamClassifier(epochs=1, kernel="polynomial").fit(frame[["a", "b"]], LABELS)
-    assert {"a", "b", "a × b", "a^2", "b^2"} <= set(kernel.get_feature_names_out())
-    frame["city"] = np.where(LABELS == 1, "Rome", "Oslo")
-    model = StreamClassifier(sigma=0.01).fit(frame, LABELS)
-    names = model.get_feature_names_out()
-    assert len(names) == model.coef_.shape[1]
-    assert set(names[np.argsort(-np.abs(model.coef_[0]))[:2]]) == {"city=Rome", "city=Oslo"}
-
-
-def test_the_chosen_sigma_is_known() -> None:
-    assert StreamClassifier(sigma=0.25, epochs=1).fit(MATRIX, LABELS).sigma_ == 0.25
-    found = StreamClassifier().fit(MATRIX, LABELS)
-    assert found.sigma_ > 0.0
-    assert found.report_ is None
 
 
 def test_the_parameters_are_options_of_train_with_the_same_defaults() -> None:

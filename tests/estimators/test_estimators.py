@@ -120,12 +120,6 @@ def test_scores_of_sparse_rows_are_those_of_the_same_dense_rows() -> None:
     )
 
 
-@pytest.mark.parametrize(("label", "weight", "found"), [(1e160, 1.0, "beyond 1e"), (1.0, 1e300, "sample_weight")])
-def test_huge_labels_and_weights_are_refused(label: float, weight: float, found: str) -> None:
-    with pytest.raises(InvalidInput, match=found):
-        StreamRegressor().fit([[1.0], [2.0]], [label, 0.0], sample_weight=[weight, 1.0])
-
-
 # Weights, order and repetition.
 
 
@@ -146,15 +140,6 @@ def test_a_weight_counts_like_repeated_rows(estimator: Any, as_rows: Any) -> Non
     assert bits(weighted) != bits(clone(estimator).fit(as_rows(MATRIX), LABELS))
 
 
-@pytest.mark.parametrize("container", [lambda t: t, pl.from_pandas])
-def test_rows_of_mixed_tables_of_weight_0_are_left_out(container: Any) -> None:
-    table, labels = mixed_table()
-    table.loc[::7, "color"] = "pink"
-    weights = np.arange(len(table)) % 7 != 0
-    without = StreamClassifier().fit(container(table[weights]), labels[weights])
-    assert bits(StreamClassifier().fit(container(table), labels, weights)) == bits(without)
-
-
 def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streampgs.python.estimators.features._SAMPLE_ROWS", 1024)
     table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
@@ -162,11 +147,6 @@ def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypa
         model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
     numbers = next(column for column in model._fitted.features.encoding.columns if column.name == "size")
     assert numbers.centre[0] == pytest.approx(4000.0, rel=0.2)
-
-
-def test_random_state_decides_the_order() -> None:
-    models = [fitted_to(MATRIX, LABELS, random_state=state) for state in (None, 0, 1, np.random.RandomState(1))]
-    assert bits(models[0]) == bits(models[1]) != bits(models[2]) != bits(models[3])
 
 
 # Tables.
@@ -182,34 +162,6 @@ def test_a_table_of_strings_and_gaps_just_works(container: Any) -> None:
     assert bits(model) == bits(StreamClassifier().fit(table, labels))
 
 
-def test_text_columns_are_split_into_words() -> None:
-    texts = ["good fine movie", "bad dull movie", "fine and good", "dull and bad"] * 10
-    labels = [1, 0, 1, 0] * 10
-    model = StreamClassifier(text=["review"]).fit(pd.DataFrame({"review": texts}), labels)
-    assert model.predict(pd.DataFrame({"review": ["good unknown words", "dull"]})).tolist() == [1, 0]
-
-
-def test_missing_numbers_count_as_the_mean() -> None:
-    frame = pd.DataFrame(MATRIX, columns=NAMES)
-    model = fitted_to(frame, LABELS)
-    gap, mean = frame[:1].copy(), frame[:1].copy()
-    gap["b"], mean["b"] = np.nan, frame["b"].mean()
-    np.testing.assert_allclose(model.decision_function(gap), model.decision_function(mean), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (lambda: pl.DataFrame({"when": [b"x"] * ROWS}), "no column can be a feature"),
-        (lambda: pd.DataFrame({"a": [1.0, "x"] * (ROWS // 2)}), "column cannot be read"),
-        (lambda: pl.DataFrame({"a": []}), "0 sample"),
-    ],
-)
-def test_a_table_that_cannot_be_used_is_refused(rows: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        StreamClassifier().fit(rows(), LABELS)
-
-
 def test_an_array_for_a_model_of_a_mixed_table_is_refused() -> None:
     table, labels = mixed_table()
     model = StreamClassifier().fit(pa.Table.from_pandas(table), labels)
@@ -223,27 +175,6 @@ def test_a_column_of_strings_for_a_model_of_numbers_is_refused() -> None:
     for method in (model.predict, lambda rows: model.partial_fit(rows, LABELS)):
         with pytest.raises(InvalidInput, match="does not hold numbers"):
             method(strings)
-
-
-@pytest.mark.parametrize("column", [pd.Series, pl.Series, pa.array, lambda c: pa.chunked_array([c])])
-def test_a_single_column_is_no_table(column: Any) -> None:
-    with pytest.raises(ValueError, match=r"2D array|2-dimensional"):
-        StreamClassifier().fit(column(MATRIX[:, 0]), LABELS)
-
-
-def test_a_stream_of_record_batches_is_read_once() -> None:
-    table = DENSE["pyarrow"]()
-    stream = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(7))
-    assert bits(fitted_to(stream, LABELS)) == bits(fitted_to(table, LABELS))
-
-
-def test_wild_numbers_are_clipped_and_counted() -> None:
-    wild = MATRIX.copy()
-    wild[3, 1], wild[5, 0] = 1e9, -1e7
-    with pytest.warns(StreamWarning, match="2 rows have a number beyond 8 standard deviations"):
-        model = fitted_to(wild, LABELS)
-    assert (model.n_rows_clipped_, fitted_to(MATRIX, LABELS).n_rows_clipped_) == (2, 0)
-    assert np.abs(model.decision_function([[0.0, 1e30, 1.0, 0.0, 0.0]])).max() < 1e3
 
 
 # Weights of features.
@@ -316,29 +247,9 @@ def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
         assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
 
 
-def test_a_class_without_weight_is_kept_but_not_predicted() -> None:
-    weights = np.where(np.arange(ROWS) % 3 == 2, 0.0, 1.0)
-    model = StreamClassifier(epochs=3).fit(MATRIX, np.arange(ROWS) % 3, sample_weight=weights)
-    assert model.classes_.tolist() == [0, 1, 2]
-    assert 2 not in model.predict(MATRIX)
-
-
 def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
     with pytest.warns(DataConversionWarning):
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
-
-
-def test_judging_that_chooses_nothing_is_left_out_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    grades = np.arange(ROWS) % 3
-    expected = bits(StreamClassifier().fit(MATRIX, grades))
-    judged = []
-    race = "streampgs.selection.race.Race"
-    monkeypatch.setattr(f"{race}.judge", lambda *_: judged.append(1))
-    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
-    assert judged == []
-    monkeypatch.undo()
-    monkeypatch.setattr(f"{race}.judge_only_to_choose", lambda _: None)
-    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
 
 
 # Side effects.
@@ -392,11 +303,6 @@ def test_a_pickled_estimator_is_the_same_and_continues_the_same(rows: str, tmp_p
         assert bits(again.partial_fit(table, labels)) == bits(copy.deepcopy(model).partial_fit(table, labels))
 
 
-def test_a_representation_for_notebooks() -> None:
-    assert "StreamClassifier" in StreamClassifier(sigma=0.5)._repr_html_()
-    assert repr(StreamClassifier(sigma=0.5)) == "StreamClassifier(sigma=0.5)"
-
-
 # More rows.
 
 
@@ -431,49 +337,6 @@ def test_the_first_rows_give_the_same_bits_in_any_number_of_calls(
         assert (model._fitted.waiting is None) == (enough == ROWS)
         copied = pickle.loads(pickle.dumps(model))
         assert bits(copied.partial_fit(rows, LABELS)) == bits(model.partial_fit(rows, LABELS)) != bits(once)
-
-
-def test_a_first_call_of_one_row_says_nothing_about_the_columns() -> None:
-    chance = np.random.default_rng(2)
-    table = pd.DataFrame({"kind": chance.choice(["a", "b"], 5000), "size": chance.normal(100.0, 15.0, 5000)})
-    labels = np.where(table["kind"] == "a", 1.0, 0.0) + table["size"] / 15.0
-    model, first_row = StreamRegressor(), pa.table({"kind": pa.nulls(1), "size": table["size"][:1]})
-    model.partial_fit(first_row, labels[:1])
-    assert model.predict(first_row).shape == (1,)
-    for first, stop in ((1, 1000), (1000, 3000), (3000, 5000)):
-        model.partial_fit(table[first:stop], labels[first:stop])
-    assert model.score(table, labels) > 0.999
-    numbers = StreamRegressor().partial_fit(table[["size"]][:1], labels[:1])
-    assert numbers.partial_fit(table[["size"]][1:], labels[1:]).score(table[["size"]], labels) > 0.7
-
-
-def test_rows_of_another_scale_come_soon_or_are_reported() -> None:
-    chance = np.random.default_rng(2)
-    rows = chance.normal(size=(6000, 4)) * np.where(np.arange(6000) < 1000, 1e-3, 1.0)[:, np.newaxis]
-    labels = (rows.sum(axis=1) > 0.0).astype(int)
-    model = StreamClassifier()
-    for first in range(0, 6000, 500):
-        model.partial_fit(rows[first : first + 500], labels[first : first + 500], classes=[0, 1])
-    assert model.score(rows[1000:], labels[1000:]) > 0.97
-    late = StreamClassifier().partial_fit(rows[:1000], labels[:1000], classes=[0, 1])
-    late.partial_fit(np.tile(rows[:1000], (2, 1)), np.tile(labels[:1000], 2))
-    with pytest.warns(StreamWarning, match="beyond 8 standard deviations"):
-        late.partial_fit(rows[1000:], labels[1000:])
-
-
-def test_balanced_classes_are_those_of_all_rows_that_wait() -> None:
-    model = StreamClassifier(sigma=0.01, class_weight="balanced")
-    once = trained_in(1, MATRIX, clone(model))
-    assert bits(trained_in(6, MATRIX, clone(model))) == bits(once) != bits(trained_in(1))
-
-
-def test_columns_of_other_types_in_a_later_call_are_refused() -> None:
-    table, labels = mixed_table()
-    model = StreamClassifier().partial_fit(table[:10], labels[:10], classes=["no", "yes"])
-    before = bits(model)
-    with pytest.raises(InvalidInput, match="types"):
-        model.partial_fit(table[10:].assign(color=pd.Timestamp("2020-01-01")), labels[10:])
-    assert bits(model) == before
 
 
 def test_partial_fit_after_fit_continues() -> None:
@@ -519,35 +382,6 @@ def test_shards_are_trained_on_as_a_run_that_can_be_resumed(shards: Path, tmp_pa
     later = pa.Table.from_pandas(table.assign(bought="yes", color="black"))
     pq.write_table(later, shards / "later.parquet")
     assert set(model.resume(epochs=9).predict(later)) == {"yes"}
-
-
-def test_whole_numbers_in_shards_are_classes_to_a_classifier(tmp_path: Path) -> None:
-    chance = np.random.default_rng(8)
-    grades = chance.integers(0, 40, 2000)
-    pq.write_table(pa.table({"points": grades * 10.0, "grade": grades}), tmp_path / "a.parquet")
-    model = StreamClassifier(epochs=1, sigma=1e-3).fit(shards=tmp_path / "a.parquet", label="grade")
-    assert model.classes_.tolist() == list(range(40))
-
-
-def test_classes_of_shards_are_weighted(shards: Path) -> None:
-    table, _ = mixed_table(600)
-    shares = [
-        (
-            StreamClassifier(epochs=1, class_weight=weight).fit(shards=shards, label="bought").predict(table) == "yes"
-        ).mean()
-        for weight in ({"no": 1.0, "yes": 1e-3}, "balanced", {"no": 1e-3, "yes": 1.0})
-    ]
-    assert shares[0] == 0.0 < shares[1] < shares[2] == 1.0
-
-
-def test_shards_need_no_run(shards: Path) -> None:
-    table, labels = mixed_table(600)
-    model = StreamClassifier().fit(shards=shards, label="bought")
-    assert model.score(table, labels) > 0.9
-    with pytest.raises(ValueError, match="without a run"):
-        model.resume()
-    with pytest.raises(ValueError, match="in addition"):
-        model.fit(table, labels, shards=shards)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "table"])

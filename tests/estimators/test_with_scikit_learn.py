@@ -9,17 +9,14 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingClassifier, StackingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.feature_selection import SelectFromModel
-from sklearn.inspection import permutation_importance
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from streampgs import StreamClassifier, StreamRegressor
+from streampgs import StreamClassifier
 from tests.estimators.test_estimators import LABELS, MATRIX, NAMES, bits, mixed_table
 
 
@@ -57,13 +54,6 @@ def test_in_processes_of_joblib() -> None:
     assert (search.set_params(n_jobs=2).fit(MATRIX, LABELS).cv_results_["mean_test_score"] == alone).all()
 
 
-def test_cross_validated_predictions() -> None:
-    found = cross_val_predict(StreamClassifier(), MATRIX, LABELS, cv=4, method="predict_proba")
-    assert found.shape == (len(LABELS), 2)
-    assert ((found[:, 1] > 0.5) == LABELS).mean() > 0.75
-    assert cross_validate(StreamRegressor(), MATRIX, MATRIX[:, 1], cv=3)["test_score"].min() > 0.98
-
-
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_calibrated(loss: str) -> None:
     model = CalibratedClassifierCV(StreamClassifier(loss=loss), cv=3).fit(MATRIX, LABELS)
@@ -77,22 +67,6 @@ def test_in_ensembles() -> None:
         MATRIX, LABELS
     )
     assert min(bagging.score(MATRIX, LABELS), stacked.score(MATRIX, LABELS)) > 0.75
-
-
-def test_for_several_targets_and_transformed_ones() -> None:
-    both = MATRIX[:, :2]
-    assert MultiOutputRegressor(StreamRegressor()).fit(MATRIX, both).score(MATRIX, both) > 0.9
-    model = TransformedTargetRegressor(StreamRegressor(), transformer=StandardScaler())
-    assert model.fit(MATRIX, 1e6 + MATRIX[:, 0]).score(MATRIX, 1e6 + MATRIX[:, 0]) > 0.9
-
-
-def test_features_are_selected_by_their_weights() -> None:
-    chosen = SelectFromModel(StreamRegressor(), max_features=1).fit(
-        StandardScaler().fit_transform(MATRIX), MATRIX[:, 3]
-    )
-    assert chosen.get_support().tolist() == [False, False, False, True, False]
-    found = permutation_importance(StreamRegressor().fit(MATRIX, MATRIX[:, 3]), MATRIX, MATRIX[:, 3], random_state=0)
-    assert found.importances_mean.argmax() == 3
 
 
 def test_weights_are_routed() -> None:

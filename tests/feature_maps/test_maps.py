@@ -89,15 +89,6 @@ def test_features_beyond_the_table_share_its_rows_with_random_signs() -> None:
     assert np.allclose(out, np.hstack([np.cos(angles), np.sin(angles)]) / 2.0, atol=1e-6)
 
 
-def test_normal_numbers_are_normal() -> None:
-    numbers = np.empty((400, 500), np.float32)
-    loops.fill_frequencies(numbers, 0, np.uint64(11), 2.0)
-    sample = np.sort(numbers.ravel() / 2.0)
-    assert abs(sample.mean()) < 0.01
-    assert abs(sample.std() - 1.0) < 0.01
-    assert np.allclose(np.quantile(sample, [0.023, 0.159, 0.841, 0.977]), [-2, -1, 1, 2], atol=0.03)
-
-
 def test_projections_are_orthogonal_and_as_long_as_independent_ones() -> None:
     plain, orthogonal = np.empty((20, 50), np.float32), np.empty((20, 50), np.float32)
     loops.fill_frequencies(plain, 0, np.uint64(2), 1.0)
@@ -211,44 +202,8 @@ def test_columns_that_join_leave_earlier_rows_as_they_were(name: str) -> None:
     assert not np.array_equal(mapped(own, wider), after)
 
 
-@pytest.mark.parametrize("name", RECORDS)
-def test_unknown_features_add_nothing(name: str) -> None:
-    record = replace(RECORDS[name], layout="sparse")
-    matrix = rows_of(record)
-    known = mapped(map_of(record), matrix)
-    assert np.array_equal(mapped(map_of(record), np.hstack([matrix, np.ones((len(matrix), 3))])), known)
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_huge_values_give_finite_angles(name: str) -> None:
-    record = RECORDS[name]
-    matrix = np.full((2, record.inputs), 3e38, np.float32)
-    if record.kernel == "rbf":
-        assert np.isfinite(mapped(map_of(record), matrix)).all()
-
-
-def test_products_that_are_too_many_are_left_out_when_columns_join() -> None:
-    record = replace(RECORDS["products"], degree=2, most=30, first_inputs=6, inputs=6)
-    own = map_of(record)
-    assert (type(own), own.width) == (Monomials, 27)
-    own.grow(replace(record, inputs=9))
-    assert own.width == 30
-
-
-def test_few_products_are_computed_and_many_are_sketched() -> None:
-    record = replace(RECORDS["products"], degree=2)
-    assert isinstance(map_of(replace(record, most=27)), Monomials)
-    assert isinstance(map_of(replace(record, most=26)), TensorSketch)
-    assert map_of(replace(record, most=26)).width == 16
-
-
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_gamma_is_found_as_scikit_learn_does(layout: str) -> None:
     matrix = 3.0 + 2.0 * np.random.default_rng(4).standard_normal((500, 8)).astype(np.float32)
     own = found_map(ModelOptions(kernel="rbf"), layout, 8, window_of(matrix, layout))
     assert own.record.gamma == pytest.approx(1.0 / (8 * matrix.var()), rel=1e-4)
-
-
-def test_rows_that_are_all_the_same_have_a_gamma() -> None:
-    own = found_map(ModelOptions(kernel="rbf"), "dense", 3, window_of(np.ones((5, 3)), "dense"))
-    assert own.record.gamma == 1.0

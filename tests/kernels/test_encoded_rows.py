@@ -128,20 +128,6 @@ def test_bags_agree_with_the_plain_twin(rows, weighting, rarity, normalised):
     assert found == [pytest.approx(plain_bag(row, weighting, rarity, normalised), rel=1e-6) for row in rows]
 
 
-@given(rows=st.lists(st.lists(codes, max_size=6), max_size=4))
-def test_bags_with_the_largest_indices_agree_with_the_plain_twin(rows):
-    found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, 0, False))
-    assert found == [plain_bag(row, COUNTED, [], False) for row in rows]
-
-
-def test_a_long_bag_among_short_ones_agrees_with_the_plain_twin():
-    """More tokens than the smallest table holds, each of them several times."""
-    long = [BASE + (k * k) % 997 + SIGN * (k % 7 == 0) for k in range(5_000)]
-    rows = [[BASE], long, [], [BASE + SIGN], long[:40]]
-    found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, BASE, True))
-    assert found == [pytest.approx(plain_bag(row, COUNTED, [], True), rel=1e-6) for row in rows]
-
-
 @given(named=st.lists(st.integers(0, 9), max_size=30))
 def test_each_index_is_counted(named):
     counts = np.full(10, 5, np.int64)

@@ -75,11 +75,6 @@ def test_key_is_pinned():
     assert key_of("pinned", 7) == PINNED_KEY
 
 
-def test_keys_of_different_parts_differ():
-    mixtures = [("rows", 0, 12), ("rows", 0, 1, 2), ("rows", 0, 1), ("rows", 1, 0), ("blocks", 0, 12), ("rows0", 12)]
-    assert len({key_of(*parts) for parts in mixtures}) == len(mixtures)
-
-
 def test_words_are_pinned_and_agree_with_splitmix():
     counters = np.arange(2, dtype=np.uint64)
     assert random_words(PINNED_KEY, counters).tolist() == PINNED_WORDS
@@ -108,12 +103,6 @@ def test_permuted_positions_agree_with_the_whole_permutation(key, size, data):
     assert np.array_equal(permuted(key, size, positions), whole_permutation(key, size)[positions])
 
 
-def test_permuted_does_not_change_its_argument():
-    positions = np.arange(37)
-    permuted(5, 37, positions)
-    assert np.array_equal(positions, np.arange(37))
-
-
 def test_permuted_works_for_sizes_beyond_32_bits():
     size = (1 << 40) + 12345
     positions = np.arange(size - 5000, size)
@@ -129,26 +118,12 @@ def test_permuted_is_pinned():
     assert permuted(PINNED_KEY, 1000, np.arange(8)).tolist() == PINNED_START_OF_1000
 
 
-def test_different_keys_permute_differently():
-    orders = {tuple(whole_permutation(key_of("order", i), 50).tolist()) for i in range(200)}
-    assert len(orders) == 200
-
-
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_order_of_a_few_items_is_equally_likely(size, assert_uniform):
     counts = dict.fromkeys(permutations(range(size)), 0)
     for i in range(2000):
         counts[tuple(whole_permutation(key_of("few", i), size).tolist())] += 1
     assert_uniform(list(counts.values()))
-
-
-@pytest.mark.parametrize("size", [5, 7, 16, 33])
-def test_every_place_is_equally_likely_for_every_position(size, assert_uniform):
-    orders = np.array([whole_permutation(key_of("places", i), size) for i in range(1500)])
-    for position in (0, 1, size // 2, size - 1):
-        assert_uniform(np.bincount(orders[:, position], minlength=size))
-    # All size - 1 cyclic distances between neighbours are equally likely.
-    assert_uniform(np.bincount((orders[:, 1] - orders[:, 0]) % size, minlength=size)[1:])
 
 
 @pytest.mark.parametrize("size", [1 << 16, 50_000])
@@ -166,11 +141,6 @@ def test_the_order_of_many_items_shows_no_pattern(size, assert_uniform):
 @given(key=st.integers(0, WORD), size=st.integers(0, 300))
 def test_shuffled_agrees_with_its_plain_twin(key, size):
     assert shuffle_of(key, size).tolist() == plain_shuffle(key, size)
-
-
-@given(key=st.integers(0, WORD), size=st.integers(0, 300))
-def test_shuffled_is_a_permutation(key, size):
-    assert np.array_equal(np.sort(shuffle_of(key, size)), np.arange(size))
 
 
 def test_shuffled_is_pinned():
@@ -213,25 +183,3 @@ def test_checksum_detects_every_flipped_bit(size, made):
         seen.add(checksum_of(data))
         data[bit // 8] ^= 1 << bit % 8
     assert len(seen) == 8 * size + 1
-
-
-@pytest.mark.parametrize("made", [bytearray, bytes_of], ids=["zeros", "random"])
-def test_checksum_detects_truncation_and_appended_zeros(made):
-    data = bytes(made(200))
-    shortened = {checksum_of(data[:size]) for size in range(201)}
-    lengthened = {checksum_of(data + bytes(extra)) for extra in range(1, 130)}
-    assert len(shortened | lengthened) == 201 + 129
-
-
-def test_checksum_detects_swapped_words():
-    data = bytes_of(256)
-    seen = {checksum_of(data)}
-    for first in range(0, 256, 8):
-        for second in range(first + 8, 256, 8):
-            swapped = data.copy()
-            swapped[first : first + 8], swapped[second : second + 8] = (
-                data[second : second + 8],
-                data[first : first + 8],
-            )
-            seen.add(checksum_of(swapped))
-    assert len(seen) == 1 + 32 * 31 // 2

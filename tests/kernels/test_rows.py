@@ -152,33 +152,6 @@ def test_placed_sparse_rows_agree_with_the_plain_twin(rows, ones, data):
     assert (placed.table == -1).all()
 
 
-@pytest.mark.parametrize("stride", [1, 16, 1 << 20, None], ids=str)
-def test_one_repeat_among_many_unsorted_indices_is_found(stride):
-    rng = np.random.default_rng(0)
-    # Random indices collide now and then. With a bad hash, all evenly spaced indices may collide.
-    unsorted = [int(i) for i in (rng.permutation(1500) * stride if stride else rng.integers(0, 1 << 31, 1500))]
-    repeating = [*unsorted[:-1], unsorted[3]]
-    block = block_of([[(i, 1.0) for i in row] for row in (unsorted, repeating, unsorted[:40])])
-    placed = place(block, [0, 1, 0, 2], [0, 1, 2, 3], set(), limit=1 << 31)
-    assert placed.reasons.tolist() == [0, REPEATED_INDEX, 0, 0]
-    assert placed.largest == max(unsorted)
-    assert (placed.table == -1).all()
-
-
-@given(rows=st.lists(rows_of_any_kind, min_size=1, max_size=4))
-@example(rows=[[(1, 1.0), (3, math.nan)], [(5, 1.0)]])
-@example(rows=[[(3, 1.0), (1, 2.0), (3, 3.0)], [(5, 1.0)]])
-@example(rows=[[(1, 1.0), (3, 2.0)], [(3, 1.0)], [], [(0, 1.0)]])
-@example(rows=[[(1, 1.0), (3, 1.0)], [(2, 1.0), (1, 1.0)], [(2, 1e39)]])
-def test_each_row_of_a_whole_block_is_checked_separately(rows):
-    every = list(range(len(rows)))
-    placed = place(block_of(rows), every, every[::-1], set())
-    for row, reason in zip(rows, placed.reasons, strict=True):
-        assert reason in (faults_of([i for i, _ in row], [v for _, v in row]) or {0})
-    good = [row for row, reason in zip(rows, placed.reasons, strict=True) if reason == 0]
-    assert placed.largest == max((index for row in good for index, _ in row), default=-1)
-
-
 def test_32_bit_indices_are_placed():
     block = block_of([[(4, 1.0), (2, 2.0)], [(-1, 1.0)], [(LIMIT, 1.0)], [(LIMIT - 1, 1.0)], [(2**31 - 1, 1.0)], []])
     block.indices = block.indices.astype(np.int32)
@@ -208,23 +181,6 @@ def test_placed_dense_rows_agree_with_the_plain_twin(rows, data):
         if reasons[k] == 0:
             expected = np.array(rows[pick], np.float64).astype(np.float32)
             assert out[3 * slot : 3 * slot + 3].tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [(math.nan, VALUE_NOT_FINITE), (-math.inf, VALUE_NOT_FINITE), (FIRST_OUT_OF_RANGE, VALUE_TOO_LARGE)],
-)
-def test_one_bad_value_of_a_long_row_is_found_at_any_position(bad, reason):
-    """Vector registers process most of a long row, and a scalar loop processes the rest."""
-    width = 75
-    rows = np.ones((width, width))
-    np.fill_diagonal(rows, bad)
-    numbers = np.arange(width)
-    reasons = np.zeros(width, np.uint8)
-    with np.errstate(all="ignore"):
-        starts = rows.shape[1] * numbers
-        place_dense(numbers, numbers, width, rows.ravel(), starts, np.empty(rows.size, np.float32), reasons)
-    assert (reasons == reason).all()
 
 
 def window_of(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

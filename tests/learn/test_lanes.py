@@ -6,22 +6,17 @@ the number of lanes. Runs with other calls, checkpoints or dropped lanes are com
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import astuple, dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.base.stage import Bundle
 from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.pgs import Pgs
-from streampgs.learn.state import COORDINATE
 
 from .plain_pgs import PlainPgs
 from .windows import Training, bits, changed, saved, settings, started, window
@@ -215,45 +210,7 @@ def test_lanes_with_p_near_1_equal_single_solvers_bit_for_bit():
     assert [known_of(fewer, k) for k in range(3)] == [known_of(alone[lane], 0) for lane in (1, 4, 5)]
 
 
-def test_equal_lanes_have_equal_bits():
-    """The result of a lane does not depend on its position among sixteen."""
-    case = Case(settings("hinge", 2.0, "sparse", "suffix"), 1, ball=True)
-    (lane,) = case.lanes()
-    lanes = lanes_of([changed(lane, ball=0.4)] * MOST_LANES)
-    lanes.advance(case.rows(), 0, ROWS)
-    assert len({known_of(lanes, number) for number in range(MOST_LANES)}) == 1
-
-
 # Pauses.
-
-
-@every_kind
-@given(cuts=st.lists(places, max_size=8))
-@hypothesis_settings(max_examples=15)
-def test_where_calls_end_changes_nothing(case, cuts):
-    rows, batch = case.rows(), case.common.batch
-    whole, cut = lanes_of(case.lanes()), lanes_of(case.lanes())
-    whole.advance(rows, 0, ROWS)
-    edges = sorted({0, ROWS, *(place // batch * batch for place in cuts)})
-    for first, stop in pairwise(edges):
-        cut.advance(rows, first, stop)
-        all_known(cut)  # reading results changes nothing either
-    assert all_known(cut) == all_known(whole)
-
-
-@every_kind
-@given(saves=st.lists(places, min_size=1, max_size=4))
-@hypothesis_settings(max_examples=15)
-def test_checkpoints_change_nothing(case, saves):
-    rows, batch = case.rows(), case.common.batch
-    whole, resumed = lanes_of(case.lanes()), lanes_of(case.lanes())
-    edges = sorted({0, ROWS, *(place // batch * batch for place in saves)})
-    for first, stop in pairwise(edges):
-        whole.advance(rows, first, stop)
-        resumed.advance(rows, first, stop)
-        resumed = resumed.again()
-        assert all_known(resumed) == all_known(whole)
-        assert records_equal(resumed, whole)
 
 
 def records_equal(one, other):
@@ -331,62 +288,6 @@ def test_dropping_lanes_changes_no_bit_of_the_others_now_or_later(case, steps):
         assert fewer.gap(number) == pytest.approx(lanes.gap(lane), rel=1e-8, abs=1e-9)
 
 
-@pytest.mark.parametrize("layout", ["sparse", "dense"])
-@pytest.mark.parametrize("returns", ["suffix", "random"])
-def test_16_lanes_can_be_reduced_to_4_and_then_to_1(layout, returns):
-    """With features that appear during training."""
-    case = Case(settings("hinge", 2.0, layout, returns, seed=3), 16, ball=True)
-    few, many = case.rows(), case.rows(FEATURES if layout == "dense" else 2 * FEATURES)
-    chosen = case.lanes()
-    lanes, alone = Training(chosen), single(chosen[9], FEATURES)
-    lanes.grow(FEATURES if layout == "dense" else 5)
-    lanes.grow(FEATURES)
-    for solver in (lanes, alone):
-        solver.advance(few, 0, 70)
-    lanes = lanes.keeping([1, 8, 9, 13])
-    for solver in (lanes, alone):
-        solver.grow(len(many.values) // ROWS if layout == "dense" else 2 * FEATURES)
-        solver.advance(many, 70, 130)
-    lanes = lanes.again().keeping([2])
-    assert lanes.specs == (chosen[9],)
-    for solver in (lanes, alone):
-        solver.advance(many, 130, ROWS)
-        solver.advance(many, 0, 90)
-    assert_close(lanes.dual(0), alone.dual())
-    assert_close(lanes.weights(0), alone.weights())
-    assert_close(astuple(lanes.tallies(0)), astuple(alone.tallies()))
-    assert lanes.gap(0) == pytest.approx(alone.gap(), rel=1e-8)
-    assert lanes.steps == alone.steps == ROWS + 90
-
-
-def test_keeping_all_lanes_changes_nothing():
-    for case in (CASES[2], CASES[6], RANDOM):
-        rows, lanes = case.rows(), lanes_of(case.lanes())
-        lanes.advance(rows, 0, 98)
-        again = lanes.keeping(range(case.count))
-        for solver in (lanes, again):
-            solver.advance(rows, 98, ROWS)
-        assert all_known(again) == all_known(lanes)
-
-
-@pytest.mark.parametrize("case", [CASES[3], CASES[5]], ids=str)
-@given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
-@hypothesis_settings(max_examples=8)
-def test_features_that_appear_late_give_the_same_bits(case, grow_at, half_way):
-    few, many = case.rows(), case.rows(3 * FEATURES)
-    late, early = lanes_of(case.lanes()), lanes_of(case.lanes(), 3 * FEATURES)
-    stop = grow_at // case.common.batch * case.common.batch
-    for solver in (late, early):
-        solver.advance(few, 0, stop)
-    late.grow(half_way)
-    late = late.again()
-    late.grow(3 * FEATURES)
-    late.grow(FEATURES)  # never shrinks
-    for solver in (late, early):
-        solver.advance(many, 0, ROWS)
-    assert all_known(late) == all_known(early)
-
-
 # Several groups.
 
 
@@ -426,13 +327,6 @@ def test_lanes_of_different_groups_keep_their_numbers():
             assert known_of(fewer, kept.index(lane)) == known_of(lanes, lane)
 
 
-def test_the_digest_depends_on_the_order_of_the_lanes():
-    lanes = lanes_of(mixed())
-    lanes.advance(window(ROWS, FEATURES, "sparse"), 0, 40)
-    together = hashlib.sha256(b"".join(lanes.dual(lane).tobytes() for lane in range(len(lanes))))
-    assert lanes.digest() == together.hexdigest()
-
-
 def test_no_group_is_larger_than_a_loop_and_none_mixes_losses_or_norms():
     groups = [group.learner.specs for group in Training(mixed()).groups]
     assert all(len(specs) <= MOST_LANES for specs in groups)
@@ -454,20 +348,6 @@ def test_lanes_that_cannot_be_trained_together_are_refused():
         Pgs([hinge] * (MOST_LANES + 1))
     with pytest.raises(ValueError, match="belong together"):
         Pgs([changed(hinge, p=1.5)] * 2)
-
-
-@pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
-@pytest.mark.parametrize("count", [1, 2, 5, 9, 17])
-def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
-    chosen = [settings("hinge", p, "sparse", returns) for p in (2.0, 1.5) for _ in range(count)]
-    lanes = lanes_of(chosen, 1010)
-    arrays = [
-        group.state[name]
-        for group in lanes.groups
-        for name, field in group.learner.fields.items()
-        if COORDINATE in field.axes
-    ]
-    assert sum(array.nbytes for array in arrays) == 1011 * lanes.bytes_per_feature() == lanes.nbytes
 
 
 def test_before_the_first_step_weights_are_zero_and_the_gap_is_infinite():

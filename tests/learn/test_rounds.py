@@ -10,7 +10,7 @@ import pytest
 from streampgs.engine import engine
 from streampgs.losses import LOSSES
 
-from .windows import Training, bits, settings, started, window
+from .windows import Training, settings, started, window
 
 FEATURES = 12
 ROWS = 3000
@@ -24,16 +24,6 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SEEN_BEFORE", 4)
 
 
-CASES = [
-    (2.0, "sparse", "suffix", 1, 2),
-    (2.0, "sparse", "average", 7, 3),
-    (2.0, "dense", "suffix", 1, 4),
-    (2.0, "dense", "last", 1, 2),
-    (1.8, "sparse", "suffix", 1, 3),
-    (1.3, "dense", "random", 5, 2),
-]
-
-
 def reached(solver: Training, rows, edges: list[int]) -> list[int]:
     """The rows at which calls that should stop at `edges` stop."""
     places, row = [], 0
@@ -42,22 +32,6 @@ def reached(solver: Training, rows, edges: list[int]) -> list[int]:
             row = solver.advance(rows, row, edge, ROWS)
         places.append(row)
     return places
-
-
-@pytest.mark.parametrize(("p", "layout", "returns", "batch", "workers"), CASES)
-def test_calls_and_checkpoints_change_no_bit(p, layout, returns, batch, workers):
-    rows = window(ROWS, FEATURES, layout)
-    chosen = settings("logistic", p, layout, returns, batch=batch, radius=50.0)
-    whole = started(chosen, FEATURES, workers)
-    assert whole.advance(rows, 0, ROWS) == ROWS
-    cut = started(chosen, FEATURES, workers)
-    row = 0
-    for edge in [1, 20, 333, 334, 900, 1500, 1501, 2222, ROWS]:
-        if row < edge:
-            row = cut.advance(rows, row, edge, ROWS)
-            cut = cut.again()
-    assert row == ROWS
-    assert bits(cut) == bits(whole)
 
 
 def test_a_call_finishes_its_round_beyond_the_requested_row():

@@ -249,17 +249,6 @@ def test_a_new_group_is_mixed_with_the_remaining_groups(assert_uniform):
     assert_uniform(np.bincount(places, minlength=8))
 
 
-@pytest.mark.parametrize("stop", [4, 6])
-def test_groups_that_leave_one_after_the_other_in_a_window_are_left_out_after_it(stop):
-    schedule = Schedule(0, groups_of([10] * 6), Sizes(window_bytes=100, block_bytes=100))
-    order = [int(plan.pieces.group[0]) for plan in windows(schedule, beginning(6), 1)]
-    cursor = beginning(6).at_row(1)
-    for group in order[1:stop]:
-        cursor = schedule.arrive(cursor, 6, 6, retired=((group, group + 1),))
-    left = [int(plan.pieces.group[0]) for plan in windows(schedule, cursor, 1)]
-    assert left == [order[0], *order[stop:]]
-
-
 @pytest.mark.parametrize("row", [1, 9])
 def test_groups_that_arrive_within_a_window_join_after_it(row):
     schedule = Schedule(0, groups_of([10] * 8), Sizes(window_bytes=200, block_bytes=100))
@@ -340,14 +329,3 @@ def test_groups_that_arrive_one_by_one_in_a_window_give_the_same_plan_as_one_arr
         epochs = cursor.epoch + 2
         both = zip(windows(schedule, together, epochs), windows(schedule, one_by_one, epochs), strict=True)
         assert all(same_pieces(one, other) for one, other in both)
-
-
-def test_the_time_of_an_arrival_has_no_effect_two_epochs_later():
-    schedule = Schedule(0, groups_of([30] * 6, decoded=True), Sizes(window_bytes=300, block_bytes=100))
-    first = schedule.window(beginning(4))
-    late = schedule.arrive(schedule.arrive(first.start.at_row(1), 5, 5), 6, 6)
-    orders = [
-        [plan.pieces.start.tolist() for plan in windows(schedule, cursor, 4) if plan.start.epoch >= 2]
-        for cursor in (beginning(6), late)
-    ]
-    assert orders[0] == orders[1]

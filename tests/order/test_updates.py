@@ -68,14 +68,6 @@ def test_the_wanted_share_of_old_rows_is_drawn(decoded, cached):
     assert [shares[part] * count for part, count in zip(shares, drawn, strict=True)] == [900, 900, 225]
 
 
-def test_all_old_rows_come_where_more_are_wanted():
-    groups = groups_of([20, 30, 400])
-    schedule = Schedule(3, groups, Sizes(window_bytes=2000, block_bytes=100))
-    cursor = schedule.arrive(after_an_epoch(schedule, 2), 3, 3, UpdateSizes(3, 3.0))
-    for rows in passes_of(schedule, cursor).values():
-        assert rows_among(groups, 0, 3) == set(rows)
-
-
 def test_the_passes_draw_different_old_rows():
     groups = groups_of([1000, 100])
     schedule = Schedule(3, groups, Sizes(window_bytes=2000, block_bytes=100))
@@ -124,17 +116,3 @@ def test_the_arrivals_in_a_cursor_stay_few():
             assert set(schedule.window(cursor).pieces.group) <= {night + 1, night + 2}
             cursor = schedule.window(cursor).next
     assert len(str(cursor)) < 1000
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_the_rows_of_an_update_are_known_before_they_are_visited(cached):
-    """For the time that is left."""
-    groups = groups_of([300] * 43, decoded=True, cached=cached)
-    schedule = Schedule(3, groups, Sizes(window_bytes=9000, block_bytes=500))
-    assert schedule.update_rows(beginning(40), 0.0) is None
-    cursor = schedule.arrive(after_an_epoch(schedule, 40), 43, 43, UpdateSizes(2, 2.0))
-    # 675 of 900 new rows and 900 old ones in each pass, and then a quarter.
-    assert schedule.update_rows(cursor, 0.0) == (0.0, 2 * 1575 + 450)
-    done = [schedule.update_rows(plan.start, plan.start.position)[0] for plan in windows(schedule, cursor, 1)]
-    assert done == sorted(set(done))
-    assert {1575.0, 3150.0} <= set(done)

@@ -82,18 +82,6 @@ def test_evaluate_measures_rows_in_memory_like_files(way: str, run: Path, tmp_pa
     assert streampgs.evaluate(streampgs.Model.load(run), *WAYS[way](OTHER)) == found
 
 
-@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_matrix, list, polars.DataFrame])
-def test_evaluate_measures_matrices(form: Any, matrix_run: Path) -> None:
-    assert streampgs.evaluate(matrix_run, form(X), Y) == streampgs.evaluate(matrix_run, X, Y)
-    assert streampgs.evaluate(matrix_run, X, Y)["accuracy"] == (streampgs.predict(matrix_run, X) == Y).mean()
-
-
-def test_evaluate_takes_the_options_of_the_command(run: Path) -> None:
-    found = streampgs.evaluate(run, OTHER, by="city", threshold=0.6, where="size > 30")
-    assert {group["value"] for group in found["by"]["groups"]} == {"Bern", "Oslo", "Rome"}
-    assert found["rows"] == int((OTHER["size"] > 30).sum())
-
-
 def test_weights_count_when_they_are_given(matrix_run: Path) -> None:
     only_half = (np.arange(ROWS) < ROWS // 2).astype(float)
     found = streampgs.evaluate(matrix_run, X, Y, weight=only_half)
@@ -151,18 +139,6 @@ def test_a_prediction_has_the_index_of_its_row(index: str, options: dict[str, An
         assert [name for name in found.columns if name not in table] == ["score", "prediction", "probability"]
 
 
-def test_predict_writes_a_file(run: Path, matrix_run: Path, tmp_path: Path) -> None:
-    found = streampgs.predict(run, OTHER, tmp_path / "out.parquet", keep="city")
-    assert found["rows"] == ROWS
-    written = pandas.read_parquet(tmp_path / "out.parquet")
-    assert list(written["city"]) == list(OTHER["city"])
-    assert list(written["prediction"]) == list(streampgs.predict(run, OTHER)["prediction"])
-    streampgs.predict(matrix_run, X, tmp_path / "out.csv")
-    assert len(pandas.read_csv(tmp_path / "out.csv")) == ROWS
-    with pytest.raises(StreampgsError, match="force=True"):
-        streampgs.predict(run, OTHER, tmp_path / "out.parquet")
-
-
 def test_history_and_inspect_are_those_of_the_commands(run: Path) -> None:
     assert streampgs.history(run) == RunFolder(run).events()
     assert [event["event"] for event in streampgs.history(run)] == ["started", "stopped"]
@@ -177,12 +153,6 @@ def test_inspect_profiles_rows_in_memory(tmp_path: Path) -> None:
     )
     assert from_memory["encoding"] == from_file["encoding"]
     assert from_memory["catalog"]["rows"] == ROWS
-
-
-def test_the_index_of_a_data_frame_is_no_feature(run: Path) -> None:
-    encoding = streampgs.Model.load(run).encoding
-    assert encoding is not None
-    assert [column.name for column in encoding.all_columns] == ["size", "city"]
 
 
 @pytest.mark.parametrize("array", ["label", "weight", "offset"])
@@ -202,11 +172,6 @@ def test_arrays_give_the_same_model_as_columns(array: str, tmp_path: Path) -> No
         )
 
 
-def test_lists_are_rows(tmp_path: Path, matrix_run: Path) -> None:
-    report = streampgs.train(X.tolist(), Y.tolist(), run=tmp_path / "run", **OPTIONS)
-    assert report.dual_sha256 == streampgs.inspect(matrix_run)["dual_sha256"]
-
-
 def test_validation_rows_may_be_in_memory(tmp_path: Path) -> None:
     OTHER.to_parquet(tmp_path / "other.parquet", index=False)
     options = {**OPTIONS, "sigma": (1e-2, 1e-4), "label": "late"}
@@ -219,20 +184,6 @@ def test_validation_rows_may_be_in_memory(tmp_path: Path) -> None:
     assert of_file.judged_loss == of_frame.judged_loss == of_pair.judged_loss
     shutil.copytree(tmp_path / "b", tmp_path / "moved")
     assert streampgs.resume(tmp_path / "b", epochs=3, progress=False).judged_loss is not None
-
-
-def test_labels_of_an_expression_may_be_an_array(tmp_path: Path) -> None:
-    streampgs.train(FRAME[["size", "city"]], label="size > 40", run=tmp_path / "run", **OPTIONS)
-    found = streampgs.evaluate(tmp_path / "run", OTHER[["size", "city"]])
-    assert streampgs.evaluate(tmp_path / "run", OTHER[["city"]], OTHER["size"] > 40) == found
-    with pytest.raises(OptionError, match="the expression 'size > 40'"):
-        streampgs.resume(tmp_path / "run", add=(OTHER[["city"]], OTHER["size"] > 40))
-
-
-def test_a_run_on_files_may_have_validation_rows_in_memory(tmp_path: Path) -> None:
-    FRAME.to_parquet(tmp_path / "data.parquet", index=False)
-    options = {**OPTIONS, "sigma": (1e-2, 1e-4), "label": "late", "validation": OTHER}
-    assert streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", **options).judged_loss is not None
 
 
 def test_rows_in_memory_join_a_run(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from streampgs.python.progress import (
     PythonObserver,
     SilentObserver,
     observer_for,
-    shown,
-    status_text,
 )
 from streampgs.run.report import Report, Status
 
@@ -73,29 +71,6 @@ def test_a_notebook_shows_the_status(notebook: list[Any]) -> None:
     assert "accuracy 0.7500" in notebook[-1]._repr_html_()
 
 
-def test_visits_of_columns_are_not_called_rows() -> None:
-    text = status_text(replace(STATUS, sweep="sweep 2 of 5 over block 1 of 3"))
-    assert "10 visits" in text
-    assert "sweep 2 of 5 over block 1 of 3" in text
-    assert "rows" not in text
-
-
-def test_what_a_notebook_shows_is_escaped(notebook: list[Any]) -> None:
-    observer = NotebookObserver()
-    observer.note("column '<script>' & others: `--ignore x`")
-    observer.status(STATUS)
-    observer.close()
-    assert "<script>" not in "".join(each._repr_html_() for each in notebook)
-    assert "ignore=&#x27;x&#x27;" in notebook[-1]._repr_html_()
-
-
-def test_a_notebook_is_not_flooded(notebook: list[Any]) -> None:
-    observer = NotebookObserver()
-    for _ in range(1000):
-        observer.status(STATUS)
-    assert len(notebook) < 5
-
-
 def test_a_script_shows_notes_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = trained(tmp_path / "run")
     out, err = capfd.readouterr()
@@ -103,13 +78,6 @@ def test_a_script_shows_notes_only(tmp_path: Path, capfd: pytest.CaptureFixture[
     notes = [line for line in err.splitlines() if compiling.NOTE not in line]  # if the loops were not on disk
     assert notes == [f"note: {note}" for note in report.notes]
     assert report.notes
-
-
-def test_no_progress_shows_nothing_and_the_report_has_the_notes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert trained(tmp_path / "run", progress=False).notes
-    assert capfd.readouterr() == ("", "")
 
 
 def test_progress_is_a_line_where_it_is_asked_for(
@@ -132,17 +100,6 @@ def test_auto_chooses_by_the_place(notebook: list[Any], monkeypatch: pytest.Monk
     assert type(observer_for("auto")) is PythonObserver
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert type(observer_for("auto")) is LineObserver
-
-
-def test_compilation_is_noted_once(capfd: pytest.CaptureFixture[str]) -> None:
-    before = [*compiling.listeners]
-    with shown("auto"):
-        compiling.tell()
-        compiling.tell()
-    with shown(False):
-        compiling.tell()
-    assert capfd.readouterr().err.count(compiling.NOTE) == 1
-    assert compiling.listeners == before
 
 
 def test_a_report_is_a_few_lines_and_a_table(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,60 +205,3 @@ def test_each_fault_is_counted_separately(tmp_path):
     assert counts_by_name(window.skipped) == {
         "repeated index": 1, "label null": 1, "bad weight": 1, "lengths differ": 1,
     }  # fmt: skip
-
-
-def test_a_window_of_bad_rows_only_is_empty(tmp_path):
-    for table in ("sparse", "variable"):
-        case = Case(L.FEATURES_NULL, {"indices": None} if table == "sparse" else {"features": None}, "", table=table)
-        write_rows(tmp_path / table, case, set(range(ROWS)), "parquet")
-        with Setup(tmp_path / table, window_bytes=1 << 20, skip_bad_rows=True).reader() as reader:
-            window = reader.first_window()
-        assert (window.rows, rows_in(window), window.largest_index) == (0, [], -1)
-        assert window.skipped.total() == ROWS
-
-
-def test_skipped_rows_do_not_add_features(tmp_path):
-    """An index of a row that is not used must not make the model larger."""
-    for changes in ({"label": None}, {"values": [1.0, math.nan]}, {"values": None}):
-        case = Case(0, {"indices": [3, 2_000_000_000], **changes}, "")
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        write_rows(folder, case, {5, 30}, "arrow")
-        with Setup(folder, window_bytes=1 << 20, skip_bad_rows=True).reader() as reader:
-            assert reader.first_window().largest_index == 5
-
-
-def test_a_given_number_of_features_takes_precedence_over_the_width_of_the_first_row(tmp_path):
-    case = CASES["more features"]
-    write_rows(tmp_path / "data", case, {38}, "arrow")
-    with Setup(tmp_path / "data", window_bytes=1 << 20, features=3).reader() as reader:
-        with pytest.raises(DataError, match="another number of features than"):
-            reader.first_window()
-    skipping = Setup(tmp_path / "data", window_bytes=1 << 20, features=3, skip_bad_rows=True)
-    with skipping.reader() as reader:
-        window = reader.first_window()
-    assert [values for _, _, values, _ in rows_in(window)] == [(1.0, 2.0, 3.0)]
-
-
-def test_a_regression_accepts_any_finite_label(tmp_path):
-    case = CASES["label outside the classes"]
-    write_rows(tmp_path / "data", case, {38}, "arrow")
-    with Setup(tmp_path / "data", window_bytes=1 << 20, classifies=False).reader() as reader:
-        labels = [label for label, *_ in rows_in(reader.first_window())]
-    assert sorted(labels) == [*[0.0] * 23, *[1.0] * 24, 2.0]
-
-
-def test_with_a_positive_class_every_other_label_is_negative(tmp_path):
-    case = CASES["label outside the classes"]
-    write_rows(tmp_path / "data", case, {37, 38}, "arrow")
-    with Setup(tmp_path / "data", window_bytes=1 << 20, positive=2.0).reader() as reader:
-        labels = [label for label, *_ in rows_in(reader.first_window())]
-    assert sorted(labels) == [*[-1.0] * 46, 1.0, 1.0]
-
-
-def test_an_integer_label_outside_the_classes_is_shown_in_the_error(tmp_path):
-    (tmp_path / "data").mkdir()
-    table = pa.table({"label": [1, 0, 7], "indices": [[0], [1], [2]]})
-    WRITERS["arrow"](table, tmp_path / "data/a.arrow", 3)
-    message = re.escape("row 2 (row 2 of the file): a label outside {-1, 0, 1}: 7.0")
-    with Setup(tmp_path / "data").reader() as reader, pytest.raises(DataError, match=message):
-        reader.first_window()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,10 +16,8 @@ import pytest
 from streampgs.base.errors import DataError, RunError
 from streampgs.encoding.rows import RowBlock
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import Group, _gathered
+from streampgs.reading.decode import Group
 from streampgs.reading.scratch import Scratch
-from streampgs.reading.table_rows import rows_of_table
-from streampgs.reading.window import Window
 
 from .plain_reader import (
     WRITERS,
@@ -131,35 +129,12 @@ def test_runs_may_share_a_cache(setup, tmp_path):
 # Deleted.
 
 
-def test_a_deleted_cache_is_rebuilt(setup):
-    filled(setup)
-    shutil.rmtree(setup.cache)
-    assert_right(setup, rebuilt=0)
-    files(setup)[0].unlink()
-    assert_right(setup, rebuilt=0)
-
-
 def test_a_cache_deleted_between_two_fills_is_rebuilt(setup):
     with setup.reader() as reader:
         for epoch in range(4):
             assert rows_in(reader.first_window(epoch)) == expected(reader, epoch)
             if epoch % 2:
                 shutil.rmtree(setup.cache)
-
-
-def test_a_cache_deleted_during_a_fill_is_rebuilt(setup, monkeypatch):
-    """The files are deleted after the check that they exist, and before they are opened."""
-    filled(setup)
-    really_open = BlockCache.open
-
-    def open_after_a_deletion(self: BlockCache, *wanted: object) -> object:
-        monkeypatch.setattr(BlockCache, "open", really_open)
-        shutil.rmtree(setup.cache)
-        return really_open(self, *wanted)
-
-    monkeypatch.setattr(BlockCache, "open", open_after_a_deletion)
-    with setup.reader() as reader:
-        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
 
 
 # Damaged.
@@ -199,52 +174,9 @@ def test_any_truncation_of_a_file_is_detected(setup):
         assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_damage_to_an_open_file_is_detected(setup, share):
-    """The index is read when the file is opened. Slices are checked at each read."""
-    path = filled(setup)[2]
-    with setup.reader() as reader:
-        reader.first_window(EPOCH)
-        with open(path, "r+b") as file:
-            file.seek(int(share * path.stat().st_size))
-            file.write(b"\xa5" * 32)
-        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
-        with open(path, "r+b") as file:
-            file.truncate(int(share * path.stat().st_size))
-        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
-
-
 def body_damaged(data: bytes) -> bytes:
     middle = len(data) // 2
     return data[:middle] + bytes(64) + data[middle + 64 :]
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "emptied": lambda data: b"",
-    "all zeros, as after a power failure": lambda data: bytes(len(data)),
-    "zeros in the middle": body_damaged,
-    "cut in half": lambda data: data[: len(data) // 2],
-    "added bytes at the end": lambda data: data + b"x",
-    "another file": lambda data: b"PAR1" * 100,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_cache_whose_files_are_all_damaged_is_rebuilt(setup, damage):
-    paths = filled(setup)
-    for path in paths:
-        path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    assert_right(setup, rebuilt=len(paths))
-
-
-def test_many_damaged_files_of_one_window_are_rebuilt(tmp_path):
-    (tmp_path / "data").mkdir()
-    WRITERS["parquet"](sparse_table(60, longest=3), tmp_path / "data/a.parquet", 5)
-    setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20, block_bytes=100)
-    assert_right(setup, rebuilt=0)
-    for path in files(setup):
-        path.write_bytes(body_damaged(path.read_bytes()))
-    assert_right(setup, rebuilt=12)
 
 
 def test_a_file_of_another_group_is_not_used(setup):
@@ -282,28 +214,7 @@ def test_a_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
         reader.first_window(EPOCH)
 
 
-def test_a_disk_that_loses_every_file_is_an_error(setup, monkeypatch):
-    monkeypatch.setattr(BlockCache, "write", lambda *_: None)
-    with (
-        setup.reader() as reader,
-        pytest.raises(DataError, match=r"the cache in '.*cache' does not keep the files written to it"),
-    ):
-        reader.first_window(EPOCH)
-
-
 # Writing.
-
-
-def test_interrupted_decoding_leaves_no_file(setup):
-    def slices() -> Iterator[RowBlock]:
-        (batch,) = sparse_table(5).to_batches()
-        yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), setup.columns)
-        raise DataError("row group 3 is damaged")
-
-    cache, shard = BlockCache(setup.cache), setup.catalog().shards[0]
-    with pytest.raises(DataError, match="row group 3"):
-        cache.write(Group(0, shard, 0, 5, setup.columns), slices())
-    assert files(setup) == []
 
 
 def test_a_cache_that_cannot_be_written_is_an_error_with_a_remedy(setup):
@@ -325,15 +236,6 @@ def test_a_full_disk_is_an_error_and_leaves_no_incomplete_file(setup, monkeypatc
     assert files(setup) == []
 
 
-def test_slices_do_not_depend_on_the_batches_of_the_decoder(tmp_path):
-    """Decoders may end a batch early."""
-    table = sparse_table(100)
-    for cut in (1, 7, 33, 100):
-        batches = list(_gathered(iter(table.to_batches(max_chunksize=cut)), 30, ()))
-        assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
-        assert pa.Table.from_batches(batches).equals(table.combine_chunks())
-
-
 # Memory for one block.
 
 
@@ -351,21 +253,3 @@ def test_scratch_memory_is_valid_until_the_reset():
             assert (part == number).all()
     used = [part.ctypes.data for part in (scratch.take(10), scratch.take(10))]
     assert all(b - a == 64 for a, b in pairwise(used))
-
-
-def test_the_memory_of_a_window_never_shrinks(setup):
-    window, sizes = Window(), []
-    with setup.reader() as reader:
-        for plan in reader.plans(epochs=3):
-            reader.filler.fill(plan, window)
-            sizes.append(window.nbytes)
-    assert sizes == sorted(sizes)
-    assert len(set(sizes)) == 1
-
-
-def test_short_reads_are_not_reported_as_damage(setup, monkeypatch):
-    filled(setup)
-    pread, preadv = os.pread, os.preadv
-    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, max(1, size // 2), offset))
-    monkeypatch.setattr(os, "preadv", lambda fd, views, *rest: preadv(fd, [views[0][: -(-len(views[0]) // 2)]], *rest))
-    assert_right(setup, rebuilt=0)

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.base.errors import DataError, OptionError
-from streampgs.reading.blocks import Stopped
+from streampgs.base.errors import DataError
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.window import Window
 
@@ -26,7 +25,6 @@ from .plain_reader import (
     rows_in,
     sparse_table,
     with_classes,
-    write_like_spark,
 )
 
 TABLES = {
@@ -61,34 +59,6 @@ def test_windows_are_right_for_every_writer_and_layout(tmp_path, cache, writer, 
     assert sum(sizes) == 2 * 240
 
 
-def test_shards_of_several_writers_mix(tmp_path, cache):
-    data = folder(tmp_path)
-    for number, (name, write) in enumerate(WRITERS.items()):
-        suffix = "parquet" if "parquet" in name else "arrow"
-        write(sparse_table(60 + number, seed=number, values=number % 3 > 0), data / f"{number}.{suffix}", 17)
-    sizes = assert_windows_are_right(Setup(data, cache, window_bytes=10_000))
-    assert sum(sizes) == 2 * sum(60 + number for number in range(len(WRITERS)))
-
-
-def test_dense_shards_of_fixed_and_of_variable_lists_mix(tmp_path, cache):
-    data = folder(tmp_path)
-    WRITERS["arrow"](dense_table(50, seed=1, fixed=False), data / "a.arrow", 10)
-    WRITERS["parquet"](dense_table(50, seed=2), data / "b.parquet", 10)
-    assert_windows_are_right(Setup(data, cache))
-
-
-def test_a_folder_written_like_spark_is_read(tmp_path, cache):
-    write_like_spark([sparse_table(50, seed=s) for s in range(4)], tmp_path / "data/day=1", 20)
-    assert sum(assert_windows_are_right(Setup(tmp_path / "data", cache))) == 400
-
-
-@pytest.mark.parametrize("writer", ["arrow", "arrow, zstd", "parquet"])
-@pytest.mark.parametrize("table", ["sparse", "dense, fixed"])
-def test_weights_are_read(tmp_path, cache, writer, table):
-    WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 40)
-    assert_windows_are_right(Setup(tmp_path / "data/a", cache, weighted=True))
-
-
 INDICES = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 
 
@@ -108,13 +78,6 @@ def test_every_number_type_is_read(tmp_path, writer, indices, values):
     assert_windows_are_right(Setup(tmp_path / "data/a", tmp_path / "cache"))
 
 
-def test_the_largest_index_of_a_window_is_that_of_its_rows(tmp_path):
-    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
-    with Setup(tmp_path / "data/a").reader() as reader:
-        for window in reader.windows():
-            assert window.largest_index == max(max(indices, default=-1) for _, indices, _, _ in rows_in(window))
-
-
 def test_groups_without_rows_are_skipped(tmp_path, cache):
     data = folder(tmp_path)
     for name, compression in (("a", None), ("b", "zstd")):
@@ -127,17 +90,6 @@ def test_groups_without_rows_are_skipped(tmp_path, cache):
                 writer.write_batch(batch)
     WRITERS["parquet"](sparse_table(0), data / "c.parquet", 10)
     assert sum(assert_windows_are_right(Setup(data, cache))) == 120
-
-
-def test_very_long_rows_are_read(tmp_path, cache):
-    """One row is longer than the first buffer of the search for repeated indices, and longer than a window."""
-    generator = np.random.default_rng(5)
-    indices = [generator.permutation(9000)[:n].tolist() for n in (3, 4000, 0, 1)]
-    table = pa.table({"label": [1, 0, 1, 0], "indices": pa.array(indices, pa.list_(pa.int32()))})
-    WRITERS["parquet"](table, folder(tmp_path) / "a.parquet", 4)
-    assert_windows_are_right(Setup(tmp_path / "data", tmp_path / "cache", window_bytes=2_000, block_bytes=200))
-    WRITERS["arrow"](table, tmp_path / "data/a.arrow", 4)
-    assert_windows_are_right(Setup(tmp_path / "data/a.arrow", cache, window_bytes=50_000))
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -193,25 +145,6 @@ def test_a_group_larger_than_a_window_is_read_in_parts(tmp_path, writer):
     assert len(sizes) >= 8
 
 
-@pytest.mark.parametrize(("writer", "group"), [("parquet", "row group"), ("arrow, zstd", "record batch")])
-def test_a_group_larger_than_a_window_is_refused_if_it_is_not_cached(tmp_path, writer, group):
-    WRITERS["arrow"](sparse_table(50), folder(tmp_path) / "a.arrow", 50)
-    WRITERS[writer](TABLES["sparse"], tmp_path / "data/b.arrow", 200)
-    setup = Setup(tmp_path / "data", window_bytes=3_000)
-    catalog = setup.catalog()
-    with pytest.raises(OptionError, match=rf"shard '.*b\.arrow', {group} 0 takes .* MB decoded; a window holds"):
-        refuse_unreadable(catalog, setup.schedule(catalog))
-
-
-def test_a_group_as_large_as_a_window_is_accepted(tmp_path):
-    WRITERS["parquet"](TABLES["sparse"], folder(tmp_path) / "a.parquet", 240)
-    sizes = Setup(tmp_path / "data").schedule(Setup(tmp_path / "data").catalog()).groups
-    whole = int(np.ceil((sizes.rows * sizes.row_bytes)[0]))
-    setup = Setup(tmp_path / "data", window_bytes=whole)
-    refuse_unreadable(setup.catalog(), setup.schedule(setup.catalog()))
-    assert assert_windows_are_right(setup) == [240, 240]
-
-
 # Many files.
 
 
@@ -228,14 +161,6 @@ def test_there_may_be_more_shards_than_open_files(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert sizes == [900, 900]
-
-
-def test_a_closed_filler_leaves_no_file_open(tmp_path):
-    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a.arrow", 40)
-    WRITERS["parquet"](TABLES["sparse"], tmp_path / "data/b.parquet", 40)
-    before = os.listdir("/proc/self/fd")
-    assert_windows_are_right(Setup(tmp_path / "data", tmp_path / "cache"))
-    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 # The order of the files, for evaluation.
@@ -256,15 +181,6 @@ def test_rows_can_be_read_in_the_order_of_the_files(tmp_path, table, block_bytes
 
 
 # Stops, and files that change or are damaged.
-
-
-@pytest.mark.parametrize("writer", ["arrow", "parquet"])
-def test_a_stop_ends_a_fill(tmp_path, writer):
-    WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 40)
-    with Setup(tmp_path / "data/a", tmp_path / "cache").reader() as reader:
-        reader.filler.blocks.stop()
-        with pytest.raises(Stopped):
-            reader.first_window()
 
 
 def test_any_damaged_byte_of_an_arrow_shard_gives_rows_or_an_error_that_names_it(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,7 @@ import pytest
 
 import streampgs
 from streampgs.formats.local import LocalFile
-from streampgs.order.cursor import Arrival, Cursor
-from streampgs.reading.blocks import Stopped
-from streampgs.reading.prefetch import Pipeline
 from streampgs.reading.window import RowShape, Window
-from streampgs.run.report import StopRequest
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
 
@@ -40,10 +35,6 @@ def epochs(setup: Setup, count: int, drop_cache: bool = False) -> list[object]:
     return found
 
 
-def decoders() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("streampgs-decoder")]
-
-
 def test_rows_from_the_decoder_and_from_the_cache_are_the_same(setup):
     fresh = epochs(setup, 2)
     assert epochs(setup, 2) == fresh
@@ -63,37 +54,6 @@ def test_a_model_is_the_same_with_a_cache_without_one_and_with_a_deleted_one(set
     assert streampgs.resume(tmp_path / "deleted", epochs=2).dual_sha256 == kept.dual_sha256
     first = trained("first", epochs=1)
     assert trained("uncached", epochs=1, no_cache=True).dual_sha256 == first.dual_sha256
-
-
-def test_a_window_that_is_started_early_has_the_same_rows(setup):
-    with setup.reader() as reader:
-        expected = [rows_in(window) for window in reader.windows()]
-    shutil.rmtree(setup.cache)
-    with setup.reader() as reader:
-        one, two = Window(), Window()
-        plans = list(reader.plans())
-        reader.filler.fill(plans[0], one, lambda: None)
-        reader.filler.start(plans[1], two)
-        reader.filler.fill(plans[1], two)
-        assert [rows_in(one), rows_in(two)] == expected[:2]
-        assert two.entries == sum(len(indices) for _, indices, _, _ in rows_in(two))
-
-
-def test_no_decoder_thread_is_left_running(setup):
-    reader = setup.reader()
-    cursor = Cursor((Arrival(0, 0, len(reader.catalog.shards), reader.catalog.groups),))
-    pipeline = Pipeline(reader.filler, reader.schedule, cursor, last_epoch=None)
-    assert pipeline.next(StopRequest()) is not None
-    pipeline.close()
-    assert decoders() == []
-
-
-def test_a_stop_ends_decoding(setup):
-    with setup.reader() as reader:
-        reader.filler.blocks.stop()
-        with pytest.raises(Stopped):
-            reader.first_window()
-    assert decoders() == []
 
 
 def test_a_window_grows_if_rows_have_more_entries_than_predicted():

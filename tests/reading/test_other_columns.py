@@ -72,14 +72,6 @@ def test_all_types_are_read_as_they_are(tmp_path: Path, name: str, options: dict
         assert not pa.types.is_dictionary(found.schema.field(one).type)
 
 
-def test_a_field_of_a_struct_is_named_with_dots(tmp_path: Path) -> None:
-    path = write(TABLE, tmp_path / "a.parquet")
-    assert read([path], ("struct.b.c", "struct.a")).to_pydict() == {
-        "struct.b.c": [str(r) for r in range(ROWS)],
-        "struct.a": list(range(ROWS)),
-    }
-
-
 @given(st.data())
 def test_any_portions_give_the_same_rows(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("portions")
@@ -111,14 +103,6 @@ def test_types_of_several_shards_are_unified_and_missing_columns_are_null(tmp_pa
         "y": ["a", "b", "c", None, None],
         "z": [None, None, None, True, False],
     }
-
-
-def test_folder_names_are_columns(tmp_path: Path) -> None:
-    paths = []
-    for place in ("day=3/place=Oslo", "day=4/place=__HIVE_DEFAULT_PARTITION__"):
-        (tmp_path / place).mkdir(parents=True)
-        paths.append(write(pa.table({"x": [1, 2]}), tmp_path / place / "a.parquet"))
-    assert read(paths, ("place", "day")).to_pydict() == {"place": ["Oslo", "Oslo", None, None], "day": [3, 3, 4, 4]}
 
 
 def test_unknown_columns_and_types_that_differ_are_refused(tmp_path: Path) -> None:

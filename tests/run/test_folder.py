@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import mmap
@@ -16,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.base.errors import RunError, Unreadable
+from streampgs.base.errors import RunError
 from streampgs.base.stage import Bundle
-from streampgs.run import cache_place, checkpoint, seal
+from streampgs.run import checkpoint, seal
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
@@ -77,15 +76,6 @@ def test_record_and_catalog_are_read_back(folder, catalog):
     assert folder.catalog().shards == catalog.shards[:1]
 
 
-def test_a_missing_run_is_an_error(folder, tmp_path):
-    with pytest.raises(RunError, match=r"there is no run '.*absent'\n  → start one with: streampgs train DATA --run"):
-        RunFolder(tmp_path / "absent").record()
-    with pytest.raises(RunError, match=r"is not a run: it has no run\.arrows"):
-        folder.record()
-    with pytest.raises(RunError, match=r"is not a run: it has no catalog\.arrows"):
-        folder.catalog()
-
-
 def test_a_run_of_another_format_is_refused(folder, catalog):
     folder.create({"format": 1}, catalog)
     with pytest.raises(RunError, match=rf"is of format 1; this version reads format {seal.FORMAT}\n  → start again"):
@@ -114,14 +104,6 @@ def test_an_incomplete_line_of_metrics_does_not_damage_the_next(folder):
     folder.append_metrics({"rows": 3})
     first, half, third = folder.metrics.read_text().splitlines()
     assert (json.loads(first), half, json.loads(third)) == ({"rows": 1}, '{"rows": 2, "los', {"rows": 3})
-
-
-def test_metrics_that_cannot_be_written_are_an_error_that_names_the_file(folder, tmp_path):
-    (tmp_path / "treasure").write_text("gold")
-    folder.metrics.symlink_to(tmp_path / "treasure")
-    with pytest.raises(RunError, match=r"metrics\.jsonl' cannot be written"):
-        folder.append_metrics({"rows": 1})
-    assert (tmp_path / "treasure").read_text() == "gold"
 
 
 @pytest.mark.parametrize("name", [".catalog.arrows.writing", ".run.arrows.writing", ".encoding.arrows.writing"])
@@ -171,30 +153,6 @@ def test_a_checkpoint_keeps_every_bit(folder, monkeypatch):
     found.sections["lanes"].arrays["dual"][0] = 1.0  # the arrays are writable: a stage may keep them as its state
 
 
-@pytest.mark.parametrize(
-    "described",
-    [["<f8", [11]], ["<f8", [9]], ["<f8", [2**60]], ["<f8", [2**40, 2**40]], ["<f8", [-1, -10]], ["<f8", []], ["<f8", [10.0]],
-     ["<f8", "10"], ["|O", [10]], ["<M8[s]", [10]], [7, [10]], ["<f8"], None, ["<f8", [10, 1, 1, 1, 1]]],
-    ids=str,
-)  # fmt: skip
-def test_an_array_that_is_not_in_the_file_is_refused(folder, described):
-    [path] = written(folder, 1)
-    table, record = seal.read_sealed(path)
-    record["sections"]["lanes"]["arrays"]["dual"] = described
-    seal.write_sealed(path, iter(table.to_batches()), table.schema, record)
-    with pytest.raises(RunError, match=rf"{path.name}' is intact, but its contents are invalid"):
-        folder.newest_checkpoint()
-
-
-def test_a_checkpoint_may_have_a_model_without_features(folder):
-    folder.write_checkpoint({"lanes": Bundle({}, {"dual": np.empty(0)})}, 0)
-    assert folder.newest_checkpoint().sections["lanes"].arrays["dual"].tolist() == []
-
-
-def test_without_a_checkpoint_the_newest_is_none(folder):
-    assert folder.newest_checkpoint() is None
-
-
 def test_the_newest_checkpoint_has_the_most_rows(folder):
     written(folder, 9, 10, 100)
     assert rows_of(folder.newest_checkpoint()) == 100
@@ -204,22 +162,6 @@ def test_the_last_three_checkpoints_are_kept(folder):
     paths = written(folder, 1, 5, 20, 300, 4000)
     assert folder.checkpoints() == paths[-3:]
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
-
-
-def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(folder, monkeypatch):
-    unlink = os.unlink
-
-    def refuse(path, **more):
-        if Path(path).name.startswith("checkpoint-"):
-            raise PermissionError(errno.EPERM, "not permitted", str(path))
-        unlink(path, **more)
-
-    with monkeypatch.context() as only_here:
-        only_here.setattr(os, "unlink", refuse)
-        written(folder, 1, 2, 3, 4, 5)
-    assert rows_of(folder.newest_checkpoint()) == 5
-    written(folder, 6)
-    assert len(folder.checkpoints()) == 3
 
 
 def test_a_checkpoint_after_the_same_number_of_rows_is_replaced(folder):
@@ -282,12 +224,6 @@ def test_a_checkpoint_under_the_name_of_another_is_reported_and_not_used(folder)
     assert [why for _, why in found.damaged] == ["its name is wrong: it was written after 1 rows"]
 
 
-def test_checkpoints_beyond_fifteen_digits_are_in_the_order_of_their_rows(folder):
-    paths = written(folder, 10**15 - 1, 10**15, 2 * 10**15)
-    assert folder.checkpoints() == paths
-    assert rows_of(folder.newest_checkpoint()) == 2 * 10**15
-
-
 def test_training_continues_despite_a_damaged_checkpoint(folder):
     """New checkpoints have fewer rows than the damaged one until training reaches its row."""
     paths = written(folder, 100, 200, 300)
@@ -323,22 +259,6 @@ def test_if_all_checkpoints_are_damaged_the_error_names_them(folder):
     for rows in (1, 2, 3):
         assert f"checkpoint-{rows:015d}.arrows: its SHA-256 does not match" in refused.value.found
     assert "restore one from a copy" in refused.value.remedy
-
-
-def test_a_crash_while_a_checkpoint_is_written_keeps_the_earlier_ones(folder, monkeypatch):
-    paths = written(folder, 1, 2, 3)
-
-    class Killed(BaseException):
-        pass
-
-    def crash(*_: object) -> None:
-        raise Killed
-
-    monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(Killed):
-        written(folder, 4)
-    assert folder.checkpoints() == paths
-    assert rows_of(folder.newest_checkpoint()) == 3
 
 
 def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
@@ -436,58 +356,11 @@ def test_the_lock_of_a_killed_process_is_released(folder):
         assert (folder.path / "lock").read_text() == str(os.getpid())
 
 
-def test_the_lock_is_released_when_training_fails(folder):
-    with pytest.raises(ZeroDivisionError), RunLock(folder.path):
-        raise ZeroDivisionError
-    with RunLock(folder.path), pytest.raises(RunError, match="is being trained"), RunLock(folder.path):
-        pass  # a second lock in the same process is refused too
-    with RunLock(folder.path):
-        pass
-
-
 def test_a_deleted_lock_file_still_locks(folder):
     with RunLock(folder.path):
         (folder.path / "lock").unlink()
         with pytest.raises(RunError, match="is being trained by process"), RunLock(folder.path):
             pass
-
-
-def test_a_lock_that_is_a_link_is_not_written_through(folder, tmp_path):
-    (tmp_path / "treasure").write_text("gold")
-    (folder.path / "lock").symlink_to(tmp_path / "treasure")
-    with pytest.raises(RunError, match="cannot be locked"), RunLock(folder.path):
-        pass
-    assert (tmp_path / "treasure").read_text() == "gold"
-
-
-def test_a_fault_while_leftovers_are_removed_leaves_no_lock_behind(folder, monkeypatch):
-    def fail(path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-
-    with monkeypatch.context() as only_here:
-        only_here.setattr(os, "scandir", fail)
-        with RunLock(folder.path):
-            pass
-    with RunLock(folder.path):
-        pass
-
-
-def test_a_cache_whose_mark_cannot_be_read_now_is_not_given_up(folder, tmp_path, monkeypatch):
-    elsewhere = tmp_path / "cache"
-    cache_place.mark(elsewhere)
-    assert cache_place.place(folder.path, str(elsewhere)) == (elsewhere, None)
-
-    def fail(path, *_):
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-
-    monkeypatch.setattr(cache_place, "read_whole", fail)
-    with pytest.raises(Unreadable, match="cannot be read: Input/output error\n  → "):
-        cache_place.place(folder.path, str(elsewhere))
-
-
-def test_the_lock_of_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(RunError, match=r"run '.*absent' cannot be locked"), RunLock(tmp_path / "absent"):
-        pass
 
 
 # Memory of this process.

@@ -19,13 +19,6 @@ def test_the_call_that_compiles_does_not_count() -> None:
     assert paced(calls).rows_per_second() == pytest.approx(10_000.0)
 
 
-def test_nothing_is_estimated_from_the_first_seconds() -> None:
-    assert Pace().rows_per_second() is None
-    assert paced([(100.0, 1)]).rows_per_second() is None
-    assert paced([(100.0, 1), (102.9, 9_000)]).rows_per_second() is None
-    assert paced([(100.0, 0), (103.0, 9_000)]).rows_per_second() == pytest.approx(3_000.0)
-
-
 def test_only_the_last_half_minute_counts() -> None:
     slow = [(float(second), second) for second in range(100)]
     fast = [(100.0 + second, 100 + 1_000 * second) for second in range(40)]

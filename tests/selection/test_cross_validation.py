@@ -27,7 +27,6 @@ from streampgs.run.models import Models
 from streampgs.selection import cross_validation
 from streampgs.selection.cross_validation import CrossValidation, epochs_for, sampled_rows
 from streampgs.selection.grid import enter_first
-from streampgs.selection.judge import WORST
 
 EPOCHS = 4
 START = Cursor((Arrival(0, 0, 1, 1),))
@@ -97,30 +96,6 @@ def test_candidates_do_not_disturb_each_other(targets):
         (alone,) = search(window, targets).judgements([many[number]])
         assert together[number] == pytest.approx(alone, rel=1e-9)
     assert together[:6] == together[6:12]
-
-
-def test_a_candidate_that_diverges_is_the_worst_and_the_others_are_judged():
-    window = noisy_rows(80)
-    bad, good = lane(1e-300, 1.0, "squared"), lane(0.1, 100.0, "squared")
-    found = search(window).judgements([[bad], [good]])
-    assert found[0].loss == WORST
-    assert found[1].loss == pytest.approx(search(window).judgements([[good]])[0].loss, rel=1e-9)
-
-
-def test_validation_rows_take_the_place_of_folds():
-    window, validation = noisy_rows(100, seed=1), noisy_rows(40, seed=2)
-    (judged,) = search(window, validation=validation).judgements([[lane()]])
-    flipped = window_of(validation.values.reshape(40, -1), -validation.labels)
-    (other,) = search(window, validation=flipped).judgements([[lane()]])
-    assert judged.accuracy is not None
-    assert other.accuracy == pytest.approx(1.0 - judged.accuracy)
-    assert search(window, validation=validation).judged == 40
-
-
-def test_the_seed_and_the_rows_decide_and_nothing_else():
-    window = noisy_rows(70)
-    first, again, other = (search(window, seed=seed).judgements([[lane()]])[0] for seed in (0, 0, 1))
-    assert first == again != other
 
 
 @pytest.mark.parametrize(("noise", "low", "high"), [(50.0, 0.03, 1e9), (0.05, 0.0, 0.003)])

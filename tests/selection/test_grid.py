@@ -21,7 +21,6 @@ from streampgs.reading.window import Window
 from streampgs.selection.grid import candidates_of, lanes_of, targets_of
 
 ROWS, FEATURES = 300, 6
-MANY_FEATURES = (1 << 21) + 1
 LADDER_LENGTH = 8
 
 
@@ -97,13 +96,6 @@ def test_numbers_that_are_not_given_are_computed_from_the_rows(loss):
     assert told == (loss, shape, 2.0, 1e-3, 3, 0.5, "average", 7, "dense")
 
 
-def test_numbers_that_are_given_are_used():
-    (one,) = candidates(ModelOptions(loss="quantile", quantile=0.9, sigma=1e-3, t0=17, ball=2.5))
-    assert (one.shape, one.own.t0, one.own.ball) == (0.9, 17.0, 2.5)
-    (one,) = candidates(ModelOptions(loss="huber", huber_width=0.25, sigma=1e-3))
-    assert one.shape == 0.25
-
-
 def test_the_ball_of_several_labels_does_not_depend_on_their_units():
     labels = np.random.default_rng(1).normal(size=(ROWS, 3)) * [1.0, 10.0, 0.1]
     options = ModelOptions(loss="squared", sigma=1e-3, label=("a", "b", "c"))
@@ -136,17 +128,6 @@ def test_the_ladder_descends_by_factors_of_root_ten_around_its_unit():
     assert found[-1] < 0.05 * unit
 
 
-@pytest.mark.parametrize("factor", [2, 8, 1024])
-def test_the_ladder_is_inversely_proportional_to_the_rows(factor):
-    assert sigmas(rows=10_000 * factor) == [sigma / factor for sigma in sigmas()]
-
-
-@pytest.mark.parametrize("scale", [0.25, 2.0, 64.0])
-def test_the_ladder_is_proportional_to_the_squared_norm(scale):
-    found = sigmas(window=window_of(scale))
-    np.testing.assert_allclose(found, [sigma * scale * scale for sigma in sigmas()], rtol=1e-12)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_ladder_is_proportional_to_the_curvature_of_the_loss(loss):
     """It is also inversely proportional to the unit of the labels."""
@@ -154,21 +135,6 @@ def test_the_ladder_is_proportional_to_the_curvature_of_the_loss(loss):
     curvature = LOSSES[loss].curvature / LOSSES["logistic"].curvature / LOSSES[loss].unit(window.labels)
     found = sigmas(ModelOptions(loss=loss, intercept=0.0), window=window)
     np.testing.assert_allclose(found, np.multiply(sigmas(), curvature), rtol=1e-12)
-
-
-def test_the_constant_of_the_intercept_counts_as_a_feature_of_every_row():
-    with_it = sigmas(ModelOptions(intercept=3.0))
-    norms = (window_of().values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
-    np.testing.assert_allclose(with_it, np.multiply(sigmas(), (norms.mean() + 9.0) / norms.mean()), rtol=1e-12)
-
-
-def test_wide_data_get_only_the_usual_sigma():
-    """The lanes of a race would take gigabytes."""
-    at_the_limit, beyond = (sigmas(features=features) for features in (MANY_FEATURES - 1, MANY_FEATURES))
-    assert len(at_the_limit) == LADDER_LENGTH
-    assert len(beyond) == 1
-    assert beyond[0] in at_the_limit
-    assert sigmas(ModelOptions(sigma=(1e-3, 1e-4)), features=MANY_FEATURES) == [1e-3, 1e-4]
 
 
 @pytest.mark.parametrize("targets", [1, 2, 5, 8, 9, 16, 32, 33, 64, 1000])
@@ -213,11 +179,6 @@ def test_p_auto_tries_the_usual_values_and_the_one_for_the_number_of_features(fe
     assert found == sorted(found, reverse=True)
 
 
-@pytest.mark.parametrize("features", [1, 2])
-def test_p_auto_with_one_or_two_features_is_valid(features):
-    assert all(1.0 < one.norm.p <= 2.0 for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features))
-
-
 def test_each_p_has_a_ladder_in_its_own_norm():
     """t0 and σ depend on ‖x‖_q."""
     window, found = window_of(), candidates(ModelOptions(p=(2.0, 1.5), intercept=0.0))
@@ -230,22 +191,6 @@ def test_each_p_has_a_ladder_in_its_own_norm():
 
 
 # Targets and lanes.
-
-
-def test_there_is_one_target_for_each_class_or_label():
-    classes = targets_of(ModelOptions(classes=(3.0, 7.0, 20.0)))
-    assert [(t.name, t.column, t.positive) for t in classes] == [("3", 0, 0.0), ("7", 0, 1.0), ("20", 0, 2.0)]
-    labels = targets_of(ModelOptions(label=("a", "b")))
-    assert [(t.name, t.column, t.positive) for t in labels] == [("a", 0, None), ("b", 1, None)]
-    assert [(t.name, t.column, t.positive) for t in targets_of(ModelOptions())] == [("label", 0, None)]
-
-
-def test_classes_have_different_names():
-    """The names become columns of predictions."""
-    for classes in [(1_000_001.0, 1_000_002.0, 1_000_003.0), (0.1, 0.1000001, 5.0), (-1.0, 0.0, 2.0**53)]:
-        names = [target.name for target in targets_of(ModelOptions(classes=classes))]
-        assert len(set(names)) == 3
-        assert [float(name) for name in names] == list(classes)
 
 
 def test_lanes_are_ordered_by_candidate_and_then_by_target():

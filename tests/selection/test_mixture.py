@@ -18,7 +18,7 @@ from streampgs.base.stage import Bundle
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.selection import judged_rows
 from streampgs.selection import mixture as mixture_module
-from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, prior_of, rows_to_judge
+from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, prior_of
 
 PRIOR = (0.9, 0.05, 0.05)
 WEIGHT = 10.0
@@ -119,23 +119,6 @@ def test_shares_are_on_the_simplex_and_never_worse_than_the_prior(name, seed, ro
     assert found <= at_prior + 1e-12 * abs(at_prior)
 
 
-@every_loss
-def test_equal_lineages_keep_the_prior(name):
-    scored, mixture = some_rows(name), Mixture(3)
-    scored = replace(scored, scores=np.repeat(scored.scores[:, :1], 3, axis=1))
-    mixture.judge(scored, losses_of(name), 400)
-    assert mixture.shares == pytest.approx(PRIOR, abs=1e-12)
-
-
-@every_loss
-def test_two_equal_lineages_share_as_in_the_prior(name):
-    scored, mixture = some_rows(name, noise=(1.0, 1.0, 1.0)), Mixture(3)
-    scored = replace(scored, scores=scored.scores[:, [0, 0, 2]])
-    mixture.judge(scored, losses_of(name), 400)
-    assert mixture.shares[0] == pytest.approx(18.0 * mixture.shares[1], abs=1e-4)
-    assert abs(mixture.shares[2] - 0.05) > 0.02
-
-
 def test_before_anything_was_judged_the_first_lineage_is_alone():
     assert Mixture(3).shares == [1.0, 0.0, 0.0]
     assert Mixture(3).shrink == 1.0
@@ -183,15 +166,6 @@ def test_rows_that_are_easy_to_predict_weaken_the_prior(monkeypatch):
     assert shares[2] < 0.06  # one hundredth of what an error costs at 4: nothing to learn from
 
 
-def test_targets_share_one_mixture():
-    scored, losses, mixture = some_rows(targets=3, rows=60), losses_of("logistic", 3), Mixture(3)
-    mixture.judge(scored, losses, 60, one_of_classes=True)
-    slow = slow_shares([(scored, ones(scored))], losses)
-    assert mixture.shares == pytest.approx(slow, abs=2e-3)
-    with pytest.raises(ValueError, match="2 losses of"):
-        mixture.judge(scored, losses[:2], 200)
-
-
 # The order of rows, weights, and scores that left the range.
 
 
@@ -204,13 +178,6 @@ def test_the_order_of_rows_changes_rounding_only_and_the_same_rows_give_the_same
     assert one.shares == pytest.approx(other.shares, abs=1e-6)
 
 
-def test_rows_of_weight_zero_count_nothing():
-    weights = np.where(np.arange(400) < 100, 1.0, 0.0)
-    scored = some_rows(weights=weights)
-    few = Scored(*(array[:100] for array in vars(scored).values()))
-    assert Mixture(3).judge(scored, LOGISTIC, 400) == Mixture(3).judge(few, LOGISTIC, 400)
-
-
 def test_without_rows_that_count_nothing_is_judged():
     mixture = Mixture(3)
     for scored in (some_rows(weights=np.zeros(400)), some_rows(rows=0)):
@@ -218,16 +185,6 @@ def test_without_rows_that_count_nothing_is_judged():
     mixture.judge(some_rows(), LOGISTIC, 400)
     shares = mixture.shares
     assert mixture.judge(some_rows(rows=0), LOGISTIC, 5000).shares == shares == mixture.shares
-
-
-def test_the_unit_of_weights_does_not_matter():
-    weights = np.random.default_rng(2).uniform(0.0, 2.0, 400)
-    one, other = Mixture(3), Mixture(3)
-    found = one.judge(some_rows(weights=weights), LOGISTIC, 400)
-    scaled = other.judge(some_rows(weights=1e200 * weights), LOGISTIC, 400)
-    assert found.shares == pytest.approx(scaled.shares, abs=1e-6)
-    assert found.before.loss == pytest.approx(scaled.before.loss, rel=1e-12)
-    assert found.before.accuracy == pytest.approx(scaled.before.accuracy, rel=1e-12)
 
 
 def test_a_few_heavy_rows_count_as_a_few_rows():
@@ -261,37 +218,7 @@ def test_the_model_before_that_left_the_range_is_reported_as_very_bad(name):
     assert decode(Judgement, encode(judgement)) == judgement
 
 
-def test_a_lineage_without_scores_gets_no_share_even_if_all_labels_are_the_same():
-    scored = some_rows()
-    scored.scores[:, 2] = math.nan
-    for label in (-1.0, 1.0):
-        mixture = Mixture(3)
-        mixture.judge(replace(scored, labels=np.full((400, 1), label)), LOGISTIC, 400)
-        assert mixture.shares[2] < 1e-3
-
-
-def test_rows_of_one_class():
-    scored, mixture = some_rows(), Mixture(3)
-    judgement = mixture.judge(replace(scored, labels=np.ones((400, 1))), LOGISTIC, 400)
-    assert sum(mixture.shares) == pytest.approx(1.0)
-    assert judgement.before.accuracy == float((scored.before + scored.fixed > 0.0).mean())
-
-
 # The report.
-
-
-def test_results_are_means_over_rows_and_targets():
-    scored = some_rows(targets=3, weights=np.random.default_rng(5).uniform(0.0, 2.0, 400))
-    judgement = Mixture(3).judge(scored, losses_of("logistic", 3), 400, one_of_classes=False)
-    models = [scored.before, *(scored.scores[:, k] for k in range(3))]
-    mixed = judgement.shrink * np.einsum("rkt,k->rt", scored.scores, judgement.shares)
-    found = [judgement.before, *judgement.lineages, judgement.mixture]
-    for scores, result in zip([*models, mixed], found, strict=True):
-        margins = (scores + scored.fixed) * scored.labels
-        losses = np.log1p(np.exp(-margins)).mean(axis=1)
-        assert result.loss == pytest.approx(np.average(losses, weights=scored.weights), rel=1e-9)
-        accuracy = np.average((margins > 0.0).mean(axis=1), weights=scored.weights)
-        assert result.accuracy == pytest.approx(accuracy, rel=1e-9)
 
 
 def test_of_one_class_per_row_the_largest_score_decides():
@@ -300,15 +227,6 @@ def test_of_one_class_per_row_the_largest_score_decides():
     labels = np.where(classes[:, np.newaxis] == np.arange(3), 1.0, -1.0)
     judgement = Mixture(3).judge(replace(scored, labels=labels), losses_of("logistic", 3), 400, one_of_classes=True)
     assert judgement.before.accuracy == float(((scored.before + scored.fixed).argmax(axis=1) == classes).mean())
-
-
-def test_labels_that_are_numbers_have_no_accuracy_and_losses_are_reported_in_their_unit():
-    scored = some_rows("squared")
-    judgement = Mixture(3).judge(scored, [LossShape("squared", 0.0, unit=25.0)], 400)
-    expected = 25.0 * float(((scored.before + scored.fixed - scored.labels) ** 2).mean())
-    assert judgement.before.loss == pytest.approx(expected, rel=1e-9)
-    assert judgement.before.accuracy is None
-    assert judgement.shares == Mixture(3).judge(scored, [LossShape("squared", 0.0)], 400).shares
 
 
 # Older rows.
@@ -320,16 +238,6 @@ def test_older_rows_count_less_by_the_number_of_new_ones():
         mixture.judge(scored, LOGISTIC, new_rows)
     weighted = [(s, np.full(200, w)) for s, w in zip(batches, (0.75 / 3.0, 1.0 / 3.0, 1.0), strict=True)]
     assert mixture.shares == pytest.approx(slow_shares(weighted, LOGISTIC), abs=2e-3)
-
-
-def test_rows_that_hardly_count_are_forgotten():
-    mixture, sizes = Mixture(3), []
-    for seed in range(6):
-        mixture.judge(some_rows(seed=seed, rows=50), LOGISTIC, 2000)
-        sizes.append(len(mixture.state().arrays["weights"]))
-    assert sizes == [50, 100, 150, 200, 200, 200]
-    mixture.judge(some_rows(rows=0), LOGISTIC, 2000)
-    assert len(mixture.state().arrays["weights"]) == 150
 
 
 def test_the_memory_of_rows_is_bounded_and_the_oldest_go_first(monkeypatch):
@@ -346,12 +254,6 @@ def test_the_memory_of_rows_is_bounded_and_the_oldest_go_first(monkeypatch):
     np.testing.assert_array_equal(state.arrays["labels"][:, -700:], newest.labels.T)
     oldest = some_rows(seed=1, rows=700, targets=targets)
     np.testing.assert_array_equal(state.arrays["labels"][:, : most - 700], oldest.labels[1400 - most :].T)
-
-
-@pytest.mark.parametrize(("targets", "rows"), [(1, 3000), (10, 3000), (100, 1046), (1000, 104), (10**6, 1)])
-def test_the_number_of_rows_to_judge_leaves_room_for_four_updates(targets, rows):
-    assert rows_to_judge(targets, 3) == rows
-    assert 4 * rows * (5 * targets + 1) <= 1 << 21 or rows == 1
 
 
 def test_targets_that_join_have_no_scores_of_earlier_rows():
@@ -403,15 +305,6 @@ def test_scores_that_are_too_large_are_shrunk_to_fit(name):
     exact = judged_nights(Mixture(3), 5, 1.0, name).shrink
     assert judged_nights(Mixture(3), 5, 1.6, name).shrink == pytest.approx(exact / 1.6, abs=0.04)
     assert judged_nights(Mixture(3), 5, 0.7, name).shrink == 1.0
-
-
-def test_shrinking_begins_with_the_second_judgement():
-    assert judged_nights(Mixture(3), 1, 1.6).shrink == 1.0
-    assert judged_nights(Mixture(3), 2, 1.6).shrink < 0.8
-
-
-def test_a_few_rows_shrink_little():
-    assert judged_nights(Mixture(3), 2, 1.6, rows=5).shrink > 0.85
 
 
 @pytest.mark.parametrize("name", ["hinge", "squared-hinge"])
@@ -472,17 +365,6 @@ def test_drift_is_found_also_after_a_pause():
     assert mixture.judge(nights(random, "logistic", 1000, 1.5), LOGISTIC, 1000).drift is not None
 
 
-def test_losses_of_other_targets_are_no_reference():
-    random, mixture = np.random.default_rng(1), Mixture(3)
-    mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
-    mixture.grow(2)
-    rows = nights(random, "logistic", 1000, 1.5)
-    both = Scored(
-        *(np.repeat(array, 2, axis=-1) for array in (rows.scores, rows.before, rows.fixed, rows.labels)), rows.weights
-    )
-    assert mixture.judge(both, 2 * LOGISTIC, 1000).drift is None
-
-
 def test_a_difference_that_is_certain_but_small_is_no_drift():
     random, mixture = np.random.default_rng(1), Mixture(3)
     for loss, drifts in ((1.0, False), (1.04, False), (1.2, True)):
@@ -516,14 +398,6 @@ def test_saving_and_restoring_after_any_judgement_changes_no_bit(name):
         assert interrupted.judge(scored, losses_of(name), 300) == expected
         interrupted = copied(interrupted)
         assert saved(interrupted) == saved(straight)
-
-
-def test_judgements_become_json_and_back():
-    random, mixture = np.random.default_rng(1), Mixture(3)
-    for shift in (0.0, 1.5):
-        judgement = mixture.judge(nights(random, "logistic", 1000, shift), LOGISTIC, 1000)
-    assert judgement.drift is not None
-    assert decode(Judgement, json.loads(json.dumps(encode(judgement)))) == judgement
 
 
 def replaced(values, *path, by):
@@ -567,17 +441,4 @@ def test_damaged_state_is_refused(damage):
     values, arrays = json.loads(json.dumps(bundle.values)), {name: a.copy() for name, a in bundle.arrays.items()}
     DAMAGE[damage](values, arrays)
     with pytest.raises((ValueError, KeyError)):
-        Mixture(3).restore(Bundle(values, arrays))
-
-
-def test_state_of_too_many_rows_is_refused():
-    rows = 1 << 19
-    arrays = {
-        "scores": np.zeros((1, rows, 3)),
-        "fixed": np.zeros((1, rows)),
-        "labels": np.ones((1, rows)),
-        "weights": np.ones(rows),
-    }
-    values = {**Mixture(3).state().values, "batches": [{"rows": rows, "recency": 1.0}]}
-    with pytest.raises(ValueError, match="judged rows of"):
         Mixture(3).restore(Bundle(values, arrays))

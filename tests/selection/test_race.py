@@ -16,14 +16,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.base.stage import Bundle
-from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.selection.grid import lanes_of
-from streampgs.selection.judge import labels_for
 from streampgs.selection.race import Heat, Mark, Race, heats_for
 
 FEATURES = 4
@@ -148,14 +146,6 @@ def test_heats_reduce_the_candidates_to_one_within_half_an_epoch(candidates, row
     assert heats[-1].stop_rows <= max(1, rows // 2)
 
 
-def test_heats_of_the_default_search():
-    assert heats_for(8, 10**6, True) == [Heat(125_000, 4, 4), Heat(500_000, 8, 1)]
-    assert heats_for(40, 10**9, True) == [Heat(1 << 17, 4, 4), Heat(5 * 10**8, 8, 1)]
-    assert heats_for(3, 800, True) == [Heat(100, 4, 2), Heat(400, 8, 1)]
-    assert heats_for(2, 800, True) == [Heat(400, 8, 1)]
-    assert heats_for(8, 10**6, False) == heats_for(1, 10**6, True) == []
-
-
 # Marks.
 
 
@@ -196,35 +186,6 @@ def test_marks_are_at_the_same_rows_wherever_calls_end(cuts, batch, count, judge
     assert all(rows % batch == 0 for rows, _ in plain)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 20, 50])
-@pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_a_race_over_very_few_rows_ends_with_one_candidate(rows, batch):
-    made = race(8, rows)
-    seen = judged_at(made, field_of(made), noisy_window(), batch, 10 * batch + 60)
-    assert len(made.progress.left) == 1
-    assert [len(kept) for _, kept in seen if kept is not None] == [4, 1]
-
-
-def test_without_heats_the_steps_between_marks_grow_with_the_rows():
-    assert race(heats=[]).next_mark is None
-    made = race(heats=[], judges_on=True)
-    seen = [rows for rows, _ in judged_at(made, field_of(made), noisy_window(), until=100_000)]
-    steps = np.diff([0, *seen])
-    assert steps[0] == steps.min() >= 512
-    assert (np.diff(steps) >= 0).all()
-    assert 0.1 <= steps[-1] / seen[-2] <= 0.15
-    assert made.progress.left == list(range(8))
-
-
-def test_only_the_latest_marks_are_kept():
-    """So checkpoints do not grow in long runs."""
-    made = race(heats=[], judges_on=True)
-    seen = judged_at(made, field_of(made), noisy_window(), until=200_000)
-    kept = [mark.rows for mark in made.progress.marks]
-    assert len(kept) < len(seen)
-    assert kept == [rows for rows, _ in seen][-len(kept) :]
-
-
 # Which candidates are kept.
 
 
@@ -238,15 +199,6 @@ def test_the_better_half_is_kept_and_then_the_best():
     assert {int(number) for number, fate in made.progress.dropped.items() if fate.rows == 1000} == {0, 2, 4, 7}
     assert {fate.rows for fate in made.progress.dropped.values()} == {1000, 4000}
     assert made.leader() == 0
-
-
-def test_the_same_rows_give_the_same_race():
-    for _ in range(2):
-        made = race()
-        judged_at(made, field_of(made), noisy_window(seed=3), until=8000)
-        again = race()
-        judged_at(again, field_of(again), noisy_window(seed=3), until=8000)
-        assert made.state().values == again.state().values
 
 
 def test_all_lanes_of_a_candidate_are_kept_with_it():
@@ -296,27 +248,6 @@ def test_the_leader_has_the_best_merit_and_in_a_tie_the_largest_sigma(merits, le
     assert with_merits(merits[::-1], turned).leader() == len(merits) - 1 - leads
 
 
-@pytest.mark.parametrize("merits", [[WORST] * 3, [WORST, WORST, WORST]])
-def test_there_is_a_leader_even_if_no_merit_is_finite(merits):
-    assert with_merits(merits).leader() in range(3)
-
-
-@pytest.mark.parametrize("other", [{"loss": "logistic"}, {"p": 1.5}])
-def test_a_tie_needs_the_same_loss_and_norm(other):
-    """Sizes of σ are comparable only within one loss and norm."""
-    field = [candidate(1e-2, **other), candidate(1e-3), candidate(1e-4)]
-    assert with_merits([0.4001, 0.5, 0.4], field).leader() == 2
-    assert with_merits([0.4001, 0.4001, 0.4], field).leader() == 1
-
-
-def test_a_larger_sigma_does_not_win_a_tie_against_another_l1():
-    own = CompositeOptions(1.0, None, "suffix", l1=1e-2)
-    strong = replace(candidate(1e-2), learner="pgs-l1", own=own)
-    weak = [replace(strong, sigma=sigma, own=replace(own, l1=1e-4)) for sigma in (1e-3, 1e-4)]
-    assert with_merits([0.4001, 0.5, 0.4], [strong, *weak]).leader() == 2
-    assert with_merits([0.4001, 0.4001, 0.4], [strong, *weak]).leader() == 1
-
-
 @pytest.mark.parametrize("marks", [0, 1])
 def test_a_candidate_that_has_diverged_does_not_lead(marks):
     """With several targets, also if only one of its lanes has."""
@@ -352,19 +283,6 @@ def test_merits_are_means_over_the_later_half_of_the_marks():
     assert made.leader() == 0
 
 
-def test_before_the_first_mark_the_middle_candidate_leads():
-    made = race(8)
-    assert made.leader() == 4
-    assert made.latest() is None
-    assert race(1).leader() == 0
-
-
-def test_latest_returns_the_last_judgement_of_the_leader():
-    made = with_merits([0.5, 0.4, 0.6])
-    made.progress.marks[-1] = replace(made.progress.marks[-1], losses=[1.0, 2.0, 3.0], accuracies=[0.1, 0.2, 0.3])
-    assert made.latest() == (2.0, 0.2)
-
-
 # Judgements.
 
 
@@ -397,30 +315,12 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_next_rows():
     assert mark.merits[1] < mark.merits[0]
 
 
-def test_rows_before_the_cursor_are_not_judged():
-    window = noisy_window(700)
-    plain = judge_once([candidate()], [off_by(0.1)], window, 400)
-    window.labels[:400] *= -1.0
-    window.values[: 400 * FEATURES] = np.nan
-    assert judge_once([candidate()], [off_by(0.1)], window, 400) == plain
-    window.labels[400:] *= -1.0
-    assert judge_once([candidate()], [off_by(0.1)], window, 400) != plain
-
-
 def test_a_merit_does_not_depend_on_the_scale_of_a_classifier():
     """A large σ shrinks all scores, so the hinge loss can fall although the accuracy falls."""
     window = noisy_window()
     mark = judge_once([candidate(), candidate(1e-4)], [off_by(0.3), 1e3 * off_by(0.3)], window)
     assert mark.merits[0] == pytest.approx(mark.merits[1], rel=1e-6)
     assert mark.losses[1] > 10.0 * mark.losses[0]
-
-
-def test_different_losses_are_compared_by_the_same_measure():
-    window = noisy_window()
-    field = [candidate(loss=loss) for loss in ("hinge", "logistic", "squared-hinge", "modified-huber")]
-    mark = judge_once(field, [off_by(0.2)] * 4, window)
-    assert len(set(mark.merits)) == 1
-    assert len(set(mark.losses)) == 4
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile"])
@@ -447,25 +347,6 @@ def test_with_several_classes_the_largest_score_counts_for_accuracy():
     assert mark.accuracies[0] == pytest.approx(weights @ right / weights.sum(), rel=1e-12)
     each = [np.logaddexp(0.0, -np.where(numbers == k, 1.0, -1.0) * scores[:, k]) for k in range(3)]
     assert mark.losses[0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
-
-
-def test_results_of_several_labels_are_averaged():
-    window = noisy_window(500)
-    one = judge_once([candidate()], [off_by(0.3)], window)
-    other = judge_once([candidate()], [off_by(0.0)], window)
-    window.labels = np.stack([window.labels, window.labels], axis=1)
-    both = judge_once([candidate()], [off_by(0.3), off_by(0.0)], window, targets=[Target("a", 0), Target("b", 1)])
-    for name in ("losses", "merits", "accuracies"):
-        assert getattr(both, name)[0] == pytest.approx(
-            (getattr(one, name)[0] + getattr(other, name)[0]) / 2.0, rel=1e-12
-        )
-
-
-def test_labels_are_converted_for_the_target_of_a_lane():
-    labels = np.array([0.0, 2.0, 1.0, 2.0])
-    assert labels_for(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
-    assert labels_for(labels, candidate()).tolist() == labels.tolist()
-    assert labels_for(np.stack([labels, -labels], axis=1), candidate(column=1)).tolist() == (-labels).tolist()
 
 
 # Which rows are judged.
@@ -571,12 +452,3 @@ def test_a_race_that_was_saved_and_restored_decides_the_same(judges_on, saves):
     assert saved.state().values == whole.state().values
     assert saved.candidates == whole.candidates
     assert saved.targets == whole.targets
-
-
-def test_reading_results_changes_nothing():
-    made = race(judges_on=True)
-    judged_at(made, field_of(made), noisy_window(), until=600)
-    before = json.dumps(made.state().values)
-    for _ in range(2):
-        made.leader(), made.latest(), made.next_mark
-    assert json.dumps(made.state().values) == before

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.base.checks import decode
 from streampgs.base.errors import DataError, OptionError
-from streampgs.options.commands import ModelOptions
 from streampgs.stores import patience
 from streampgs.stores.access import looked_up
 from streampgs.stores.addresses import absolute, is_address, parse
@@ -64,11 +62,6 @@ def test_addresses_with_secrets_are_refused_without_showing_them(source: str, tm
         assert not (tmp_path / "run").exists()
 
 
-def test_validation_addresses_from_python_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="must not hold secrets"):
-        streampgs.train(tmp_path, run=tmp_path / "run", validation=f"s3://u:{MARKER}@bucket/x", **SMALL)
-
-
 def test_credentials_in_messages_of_libraries_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_KEY", f"AZ{MARKER}")
     words = f"refused:\n AZ{MARKER} of AK{MARKER}"
@@ -106,11 +99,3 @@ def test_runs_and_caches_must_be_on_disk(option: str, folders: Path, tmp_path: P
     places = {"run": tmp_path / "run", option: Path("s3://bucket/folder")}
     with pytest.raises(OptionError, match=f"{option}='s3:/bucket/folder' is not a folder on this disk"):
         streampgs.train(folders / "sparse-arrow", **places, **SMALL)
-
-
-def test_sources_are_recorded_as_given(folders: Path, store: Moto, tmp_path: Path) -> None:
-    address = store.upload(folders / "sparse-arrow", "recorded")
-    streampgs.train(f"{address}/part-*", run=tmp_path / "run", rows=100, validation=address, **SMALL)
-    record = streampgs.run.folder.RunFolder(tmp_path / "run").record()
-    assert record["sources"] == [f"{address}/part-*"]
-    assert decode(ModelOptions, record["options"]).validation == (address,)

@@ -103,13 +103,6 @@ def test_a_range_with_a_wrong_bit_is_never_returned(proxied: Proxy, moto: Moto) 
             file.read(4_000, 0)
 
 
-def test_each_value_of_the_last_byte_of_a_range_is_read(store: Moto) -> None:
-    """It tells whether the range is complete."""
-    store.put("ranges/bytes", bytes(range(256)))
-    with opened(looked_up(f"s3://{BUCKET}/ranges/bytes")) as file:
-        assert [file.read(1, place) for place in range(256)] == [bytes([value]) for value in range(256)]
-
-
 def test_a_reply_that_breaks_off_in_its_head_is_not_taken_for_a_fact(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
@@ -173,19 +166,6 @@ def test_a_store_that_keeps_failing_ends_training_with_a_message(
     assert newest.damaged == []
     proxied.fault = lambda request: None
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("parquet")
-
-
-def test_a_byte_that_is_always_wrong_is_never_used(
-    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
-) -> None:
-    address = moto.upload(folders / "sparse-arrow", "wrong")
-    proxied.fault = lambda request: "flip" if is_download(request) else None
-    run = tmp_path / "run"
-    with pytest.raises(streampgs.StreampgsError, match="was downloaded 4 times with bytes that do not match its ETag"):
-        streampgs.train(address, run=run, epochs=2, **SMALL)
-    assert list((run / "cache").rglob("[!.]*.shard")) == []
-    proxied.fault = lambda request: None
-    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
 
 
 def test_an_object_that_was_replaced_after_it_was_catalogued_is_refused(

@@ -10,16 +10,13 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
-from streampgs.model.inspection import inspect_data
 from streampgs.model.prediction import predict
-from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.packing.synth import write_dataset
 from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.commands import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache
-from tests.stores.moto import BUCKET, Moto
+from tests.stores.moto import Moto
 
 FORMATS = ["arrow", "parquet"]
 
@@ -32,18 +29,6 @@ def test_training_from_a_bucket_gives_the_same_bits_as_from_disk(
     report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
     assert report.rows == 2 * ROWS
     assert report.dual_sha256 == undisturbed(file_format)
-
-
-def test_a_copied_bucket_is_refused_and_an_object_can_be_left_out(folders: Path, store: Moto, tmp_path: Path) -> None:
-    address = store.upload(folders / "sparse-arrow", "first")
-    copied, run = store.upload(folders / "sparse-arrow", "second"), tmp_path / "run"
-    streampgs.train(address, run=run, epochs=1, **SMALL)
-    with pytest.raises(DataError, match=f"shards of the run cannot be found in {copied}: '{address}/"):
-        streampgs.resume(run, data=copied)
-    left_out = sorted((folders / "sparse-arrow").iterdir())[0].name
-    report = streampgs.resume(run, leave_out=f"{address}/{left_out}", epochs="+1")
-    assert report.found.lost_shards == [f"{address}/{left_out}"]
-    assert 0 < report.rows_this_call < ROWS
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -164,21 +149,6 @@ def test_a_small_cache_changes_no_bit_and_is_never_exceeded(file_format: str, st
     assert max(sizes) < observer.largest <= limit
 
 
-def test_a_cache_too_small_for_a_window_is_an_error_with_both_sizes(folders: Path, store: Moto, tmp_path: Path) -> None:
-    address = store.upload(folders / "sparse-arrow", "too-small")
-    with pytest.raises(
-        streampgs.StreampgsError, match=r"(?s)a window needs [56] remote shards of .* MB, and the cache .*cache_limit"
-    ):
-        streampgs.train(address, run=tmp_path / "run", cache_limit=500_000, **SMALL)
-
-
-def test_no_cache_is_refused(folders: Path, store: Moto, tmp_path: Path) -> None:
-    address = store.upload(folders / "sparse-arrow", "no-cache")
-    with pytest.raises(streampgs.StreampgsError, match="no_cache=True with shards in an object store"):
-        streampgs.train(address, run=tmp_path / "run", no_cache=True, **SMALL)
-    assert not (tmp_path / "run").exists()
-
-
 def test_commands_accept_addresses_and_remove_their_temporary_files(
     folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,40 +177,6 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     for file in run.rglob("*"):
         assert not file.is_file() or MARKER.encode() not in file.read_bytes(), file
     assert streampgs.train(f"{address}/part-*", run=tmp_path / "again", rows=100, **SMALL).rows == 100
-
-
-def test_inspection_reads_only_footers_and_labels(
-    folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for file_format in FORMATS:
-        address = store.upload(folders / f"sparse-{file_format}", f"inspected/{file_format}")
-        monkeypatch.setattr("streampgs.stores.download.download", None)
-        options = ModelOptions(), EncodingOptions(), Resources()
-        here = inspect_data([str(folders / f"sparse-{file_format}")], *options)
-        assert inspect_data([address], *options) == here
-
-
-def test_classes_are_found_in_a_bucket_as_on_disk(store: Moto, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = tmp_path / "table"
-    folder.mkdir()
-    table = pa.table({"label": [0, 1, 2] * 400, "indices": [[0], [1], [2]] * 400})
-    pq.write_table(table, folder / "a.parquet", row_group_size=300)
-    with pa.ipc.new_file(str(folder / "b.arrow"), table.schema) as writer:
-        writer.write_table(table, max_chunksize=100)
-    with pa.ipc.new_file(
-        str(folder / "c.arrow"), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as writer:
-        writer.write_table(table, max_chunksize=400)
-    address = store.upload(folder, "classes")
-    here = streampgs.train(folder, run=tmp_path / "here", epochs=2, **SMALL)
-    there = streampgs.train(address, run=tmp_path / "there", epochs=2, **SMALL)
-    assert there.dual_sha256 == here.dual_sha256
-    assert list(streampgs.Model.load(tmp_path / "there").targets) == list(
-        streampgs.Model.load(tmp_path / "here").targets
-    )
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -285,10 +221,3 @@ def test_training_from_disk_does_not_load_a_store_library(folders: Path, tmp_pat
         "assert 'fsspec' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
-def test_a_single_object_can_be_the_source(folders: Path, store: Moto, tmp_path: Path) -> None:
-    store.upload(folders / "sparse-arrow", "single")
-    one = streampgs.train(f"s3://{BUCKET}/single/part-00000.arrow", run=tmp_path / "one", epochs=1, **SMALL)
-    here = streampgs.train(folders / "sparse-arrow" / "part-00000.arrow", run=tmp_path / "here", epochs=1, **SMALL)
-    assert one.dual_sha256 == here.dual_sha256

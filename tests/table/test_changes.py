@@ -58,15 +58,6 @@ def written_later(path: Path, rows: int, value: float) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def test_an_unchanged_table_has_no_changes(table: Table) -> None:
-    assert table.look() == Changes()
-
-
-def test_new_shards_are_new(table: Table) -> None:
-    write(table.path("0a"), 4)
-    assert table.look() == Changes(new=[table.path("0a")])
-
-
 def test_a_shard_under_another_name_is_the_same_shard(table: Table) -> None:
     table.path(1).rename(table.path("x"))
     assert table.look() == Changes(moved={1: table.path("x")})
@@ -159,11 +150,3 @@ def test_with_settling_a_shard_that_is_being_moved_is_not_lost(table: Table) -> 
     assert table.look() == Changes(moved={1: table.path("x")})
     table.path(2).unlink()
     assert [table.look().gone for _ in range(2)] == [[], [2]]
-
-
-def test_a_missing_empty_shard_makes_no_difference(table: Table) -> None:
-    write(table.path("empty"), 0)
-    catalog = build_catalog([str(table.folder)], Columns())
-    table.path("empty").unlink()
-    assert table.watch.look(catalog, (), locate([str(table.folder)]).paths) == Changes()
-    catalog.check_unchanged()

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streampgs.base.checks import decode, encode
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.table import delta
 from streampgs.table.delta import change_of, list_table
 from streampgs.table.layout import Layout
@@ -119,29 +118,6 @@ def test_the_order_does_not_need_the_log_of_old_versions(table: Path) -> None:
     assert listed(table)[:3] == before
 
 
-def test_files_with_the_same_time_are_sorted_by_name(tmp_path: Path) -> None:
-    names = ["b.parquet", "a.parquet", "day=2/a.parquet", "c.parquet"]
-    add = {"partitionValues": {}, "size": 5, "modificationTime": 7, "dataChange": True}
-    written_log(tmp_path, add={"path": "z.parquet", "modificationTime": 6})
-    commit(tmp_path, 1, *({"add": {**add, "path": name}} for name in names))
-    assert listed(tmp_path) == ["z.parquet", "a.parquet", "b.parquet", "c.parquet", "day=2/a.parquet"]
-
-
-def test_a_listing_has_the_table_the_version_and_the_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(table.parent)
-    (listing,) = locate(["table/"]).tables
-    assert str(listing) == f"Delta table '{table}', version 2: 3 files"
-    assert locate(["table/", str(table)]).paths == list(listing.files)
-
-
-def test_files_of_the_log_are_not_shards(table: Path) -> None:
-    DeltaTable(str(table)).create_checkpoint()
-    assert not [name for name in listed(table) if "_delta_log" in name]
-    for source in (table / "_delta_log", table / "_delta_log" / "*.parquet"):
-        with pytest.raises(DataError, match="is a part of Delta table"):
-            locate([str(source)])
-
-
 def test_a_part_of_a_table_is_refused_with_the_name_of_the_table(tmp_path: Path) -> None:
     table = tmp_path / "some" / "table"
     append(table, 0, partition_by=["label"])
@@ -153,11 +129,6 @@ def test_a_part_of_a_table_is_refused_with_the_name_of_the_table(tmp_path: Path)
     for source in (tmp_path / "some", tmp_path / "*", tmp_path / "some" / "*"):
         with pytest.raises(DataError, match=f"name the table itself: '{table}'"):
             locate([str(source)])
-
-
-def test_a_single_named_file_is_read(table: Path) -> None:
-    file = table / listed(table)[1]
-    assert locate([str(file)]).paths == [file]
 
 
 # Refused tables.
@@ -273,11 +244,6 @@ def test_a_log_that_would_end_or_block_the_process_is_refused(name: str, tmp_pat
         locate([str(tmp_path / "table")])
 
 
-def test_brackets_in_strings_of_a_log_are_no_levels(tmp_path: Path) -> None:
-    written_log(tmp_path / "table", add={"stats": json.dumps({"numRecords": 2, "minValues": {"x": "[" * 1000}})})
-    assert listed(tmp_path / "table") == ["a.parquet"]
-
-
 def test_a_schema_that_arrow_cannot_hold_is_an_error(tmp_path: Path) -> None:
     kind: object = "double"
     for _ in range(100):
@@ -311,23 +277,11 @@ def test_a_feature_that_only_deltalake_knows_is_refused(tmp_path: Path, monkeypa
         locate([str(tmp_path / "table")])
 
 
-def test_a_log_without_a_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(DataError, match="no version of a Delta table in it\n  → wait until"):
-        locate([str(tmp_path)])
-
-
 def test_a_damaged_log_is_refused(table: Path) -> None:
     (table / "_delta_log" / f"{1:020}.json").write_text("{half a li")
     with pytest.raises(DataError, match=r"the log of Delta table '.*' cannot be read") as refused:
         locate([str(table)])
     assert "clone3" not in str(refused.value)
-
-
-def test_without_deltalake_the_extra_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(OptionError, match=r"pip install 'streampgs\[delta\]'"):
-        locate([str(table)])
 
 
 def test_a_path_that_deltalake_would_decode_to_another_is_refused(table: Path, tmp_path: Path) -> None:
@@ -421,18 +375,6 @@ def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
 
 
-def test_files_that_have_only_known_rows_are_told(table: Path) -> None:
-    known = list_table(str(table)).files
-    DeltaTable(str(table)).optimize.compact()
-    append(table, 9)
-    change = change_of(list_table(str(table)), known)
-    assert len(change.added) == 2
-    assert len(change.rewritten) == 1
-    append(table, 10)
-    DeltaTable(str(table)).optimize.compact()  # twice: with rows that are not known
-    assert change_of(list_table(str(table)), known).rewritten == ()
-
-
 def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 7")
@@ -446,30 +388,3 @@ def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     ]
     assert len(change.gone) == 3
     assert not all(removal.keeps_rows for removal in change.removals)
-
-
-def test_restored_files_are_not_missing(table: Path) -> None:
-    known = list_table(str(table)).files
-    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
-    DeltaTable(str(table)).restore(2)
-    change = change_of(list_table(str(table)), known)
-    assert (change.added, change.gone) == ((), ())
-
-
-def test_removals_that_the_log_no_longer_has_are_reported(table: Path) -> None:
-    known = list_table(str(table)).files
-    DeltaTable(str(table)).delete("x = 1")
-    DeltaTable(str(table)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    append(table, 9)
-    forget_old_versions(table)
-    append(table, 12)
-    change = change_of(list_table(str(table)), known)
-    assert [str(removal) for removal in change.removals] == ["a version that the log no longer has removed 1 file"]
-    assert not change.gone[0].exists()
-
-
-def test_a_change_by_an_unnamed_operation_is_reported(tmp_path: Path) -> None:
-    written_log(tmp_path)
-    commit(tmp_path, 1, {"remove": {"path": "a.parquet", "dataChange": True}})
-    change = change_of(list_table(str(tmp_path)), [tmp_path / "a.parquet"])
-    assert "version 1, an unnamed operation, removed 1 file" in str(change)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streampgs.base.errors import DataError
-from streampgs.encoding.labels import LABEL_NULL, LabelSpec
+from streampgs.encoding.labels import LABEL_NULL
 from streampgs.encoding.rows import LENGTHS_DIFFER
 from streampgs.reading.placing import _of_width, targets_of
 from streampgs.reading.table_rows import rows_of_table
@@ -19,7 +18,6 @@ from streampgs.table.layout import Columns, find_layout
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 NUMBERS = [*INTEGERS, *FLOATS]
-CHILD_NAMES = ["item", "element", "anything at all"]
 
 INDICES = [[0, 3, 5], [], [1], [2, 127]]
 VALUES = [[1.0, 2.0, 100.0], [], [0.0], [7.0, 3.0]]
@@ -115,42 +113,12 @@ def test_weights_may_have_every_number_type_and_bool(kind):
     assert not arrays.reasons.any()
 
 
-@pytest.mark.parametrize("name", CHILD_NAMES)
-@pytest.mark.parametrize("holder", [*LISTS, *FIXED])
-def test_the_child_field_may_have_any_name(holder, name):
-    make = {**LISTS, **FIXED}[holder]
-    dense = pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], make(pa.field(name, pa.float32())))
-    arrays = rows({"label": pa.array([1, 0]), "features": dense}, width=3)
-    assert arrays.values.reshape(2, 3).tolist() == [[1, 2, 3], [4, 5, 6]]
-    if holder in LISTS:
-        child = pa.field(name, pa.uint16(), nullable=False)
-        assert entries(rows(sparse(indices=pa.array(INDICES, make(child))))) == EXPECTED
-
-
-def test_values_of_float64_keep_their_digits():
-    """They are rounded only once, when they are copied into the window."""
-    values = [[1 / 3, 1e-300, 0.1], [], [1.0], [2.0, math.pi]]
-    arrays = rows(sparse(values=pa.array(values, pa.list_(pa.float64()))))
-    assert [row for _, row in entries(arrays)] == values
-
-
 def test_missing_values_are_ones():
     columns = sparse()
     del columns["values"]
     arrays = rows(columns)
     assert arrays.values is None
     assert [arrays.indices[arrays.bounds[r] : arrays.bounds[r + 1]].tolist() for r in range(4)] == INDICES
-
-
-def test_values_are_present_even_if_all_rows_are_empty():
-    empty = [[], []]
-    arrays = rows({
-        "label": pa.array([1, 0]),
-        "indices": pa.array(empty, pa.list_(pa.int32())),
-        "values": pa.array(empty, pa.list_(pa.float32())),
-    })  # fmt: skip
-    assert arrays.values is not None
-    assert arrays.bounds.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
@@ -162,14 +130,6 @@ def test_dense_rows_may_have_every_number_type(holder, kind):
     arrays = rows({"label": pa.array([1, 0, 1]), "features": features}, width=3)
     assert arrays.values.reshape(3, 3).tolist() == table
     assert not arrays.reasons.any()
-
-
-def test_the_width_is_known_if_the_schema_fixes_it():
-    label = pa.field("label", pa.int8())
-    fixed = pa.schema([label, pa.field("features", pa.list_(pa.float32(), 28))])
-    variable = pa.schema([label, pa.field("features", pa.list_(pa.float32()))])
-    assert find_layout(fixed, Columns(), "s").width == 28
-    assert find_layout(variable, Columns(), "s").width is None
 
 
 # Slices: arrays that begin inside their buffers.
@@ -189,14 +149,6 @@ def test_slices_have_the_rows_of_the_whole_array(start):
     assert part.reasons.tolist() == whole.reasons.tolist()[start:]
 
 
-@pytest.mark.parametrize("start", range(3))
-@pytest.mark.parametrize("make", [pa.list_, lambda child: pa.list_(child, 2)], ids=["variable", "fixed"])
-def test_dense_slices_have_the_rows_of_the_whole_array(start, make):
-    features = pa.array([[1, 2], [3, 4], [5, 6]], make(pa.int16())).slice(start)
-    arrays = rows({"label": pa.array([1, 1, 1]).slice(start), "features": features}, width=2)
-    assert arrays.values.reshape(-1, 2).tolist() == [[1, 2], [3, 4], [5, 6]][start:]
-
-
 def test_values_and_indices_may_have_different_offsets():
     """Null lists may hide entries, so the offsets of the two columns can differ although the lengths are the same."""
     hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5], pa.int32()), pa.array([9, 9, 1, 2, 3], pa.int32()))
@@ -209,31 +161,10 @@ def test_values_and_indices_may_have_different_offsets():
 # Names of columns.
 
 
-def test_label_and_weight_columns_are_found_by_name():
-    columns = {"y": pa.array([2.5, -1.0, 0.0, 1.0]), "w": pa.array([1, 2, 3, 4]), **sparse()}
-    arrays = rows(columns, Columns(label="y", weight="w"), classifies=False)
-    assert arrays.labels.tolist() == [2.5, -1.0, 0.0, 1.0]
-    assert arrays.weights.tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_without_a_label_name_no_label_column_is_needed():
-    columns = sparse()
-    del columns["label"]
-    arrays = rows(columns, Columns(label=None))
-    assert arrays.labels.size == 0
-    assert entries(arrays) == EXPECTED
-
-
 @pytest.mark.parametrize(("labels", "expected"), [([-1, 1], [-1, 1]), ([0, 1], [-1, 1]), ([-1.0, 1.0], [-1, 1])])
 def test_labels_of_two_classes_are_minus_one_or_zero_and_one(labels, expected):
     arrays = rows(sparse(labels=pa.array([*labels, 1, 1])))
     assert arrays.labels.tolist() == [*expected, 1, 1]
-
-
-def test_the_positive_class_can_be_given_by_its_value():
-    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(label_specs=(LabelSpec(positive=4.0),)))
-    assert arrays.labels.tolist() == [-1, 1, 1, -1]
-    assert not arrays.reasons.any()
 
 
 # Wrong types: the error names the shard, the column and the expected type.

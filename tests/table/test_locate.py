@@ -65,31 +65,6 @@ def test_marker_files_of_spark_are_not_shards(tmp_path):
     assert sorted(names(locate([f"{tmp_path}/*"]).paths, tmp_path)) == expected
 
 
-def test_other_files_in_folders_are_ignored_and_reported(tmp_path):
-    touch(tmp_path / "readme.md", tmp_path / "a.parquet", tmp_path / "in/notes.txt")
-    found = locate([str(tmp_path)])
-    assert names(found.paths, tmp_path) == ["a.parquet"]
-    assert sorted(names(found.ignored, tmp_path)) == ["in/notes.txt", "readme.md"]
-
-
-def test_upper_case_suffixes_are_accepted(tmp_path):
-    touch(tmp_path / "A.PARQUET")
-    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["A.PARQUET"]
-
-
-def test_a_file_named_directly_may_have_any_name(tmp_path):
-    touch(tmp_path / "_odd", tmp_path / ".hidden.parquet")
-    named = [str(tmp_path / "_odd"), str(tmp_path / ".hidden.parquet")]
-    assert names(locate(named).paths, tmp_path) == ["_odd", ".hidden.parquet"]
-
-
-def test_a_folder_named_directly_may_have_any_name(tmp_path):
-    """Only the names below it are checked."""
-    touch(tmp_path / "_private/.v1/a.parquet")
-    for source in (tmp_path / "_private/.v1", tmp_path / "_private/.v1/*.parquet", tmp_path / "_private/.v1/**"):
-        assert names(locate([str(source)]).paths, tmp_path) == ["_private/.v1/a.parquet"]
-
-
 def test_sources_keep_their_order_and_a_file_named_twice_counts_once(tmp_path, monkeypatch):
     touch(tmp_path / "z.parquet", tmp_path / "a.parquet", tmp_path / "in/b.parquet")
     monkeypatch.chdir(tmp_path)
@@ -98,22 +73,11 @@ def test_sources_keep_their_order_and_a_file_named_twice_counts_once(tmp_path, m
     assert locate(sources).paths == locate(sources).paths
 
 
-def test_a_link_to_a_file_is_the_same_file(tmp_path):
-    touch(tmp_path / "a.parquet", tmp_path / "elsewhere/b.parquet")
-    (tmp_path / "latest.parquet").symlink_to("a.parquet")
-    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a.parquet", "elsewhere/b.parquet"]
-
-
 def test_a_linked_folder_is_searched_once(tmp_path):
     touch(tmp_path / "store/a.parquet", tmp_path / "data/b.parquet")
     (tmp_path / "data/more").symlink_to(tmp_path / "store")
     (tmp_path / "data/loop").symlink_to(tmp_path / "data")
     assert names(locate([str(tmp_path / "data")]).paths, tmp_path) == ["data/b.parquet", "data/more/a.parquet"]
-
-
-def test_a_glob_may_match_folders(tmp_path):
-    touch(tmp_path / "day=1/a.parquet", tmp_path / "day=2/b.parquet", tmp_path / "other/c.parquet")
-    assert names(locate([f"{tmp_path}/day=*"]).paths, tmp_path) == ["day=1/a.parquet", "day=2/b.parquet"]
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path):
