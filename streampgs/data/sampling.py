@@ -17,7 +17,7 @@ from streampgs.encoding.plan import Plan
 from streampgs.encoding.sizes import parts
 from streampgs.formats.registry import FORMATS
 from streampgs.order.schedule import Schedule
-from streampgs.reading.decode import columns_of_batch, opened, raw_slices
+from streampgs.reading.decode import columns_of_batch, opened, raw_slices, refuse_long_rows
 from streampgs.stores.access import ASKERS
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns, is_needed
@@ -210,11 +210,13 @@ def _take_first_rows(
     shard = catalog.shards[number]
     taken, size, stored = 0, 0.0, 0
     with opened(shard) as file:
-        needed = file.decoding_bytes(in_file, _BATCH_ROWS, shard.layout.columns)
+        decoding = file.decoding_bytes(in_file, _BATCH_ROWS, shard.layout.columns)
     readers = FORMATS[shard.format].column_bytes * len(shard.layout.columns)
-    sample.decoder_bytes = max(sample.decoder_bytes, readers + needed)
+    sample.decoder_bytes = max(sample.decoder_bytes, readers + decoding)
     before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
+        if columns.encoding is not None:
+            refuse_long_rows(shard, in_file, taken, batch, columns.encoding.work)
         # Dictionaries count as often as they are used: learning writes them out.
         for part, part_bytes in parts(batch, most_bytes):
             if taken < rows and size < most_bytes:

@@ -13,9 +13,8 @@ from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
 from streampgs.expressions.bounds import Bounds, Outcomes, outcomes
-from streampgs.expressions.expression import Expression, condition, label_expression
-from streampgs.expressions.rows import columns_by_name, selected
-from streampgs.expressions.tree import Column
+from streampgs.expressions.expression import Expression, columns_by_name, condition, label_expression, selected
+from streampgs.expressions.parser import Column
 from streampgs.formats.format import OpenShard
 from streampgs.options.commands import ModelOptions
 from streampgs.reading.decode import opened, raw_slices

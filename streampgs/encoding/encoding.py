@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import decode, require
 from streampgs.encoding.codebook import Codebook
-from streampgs.encoding.kinds import kind_of, of_family
+from streampgs.encoding.kinds import kind_of, of_family, work_by_column
 from streampgs.encoding.kinds.kind import COMPACT, HASHED, LARGEST_FEATURE, Column, NumberKind, StringKind
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
@@ -154,10 +154,8 @@ class Encoding:
 
     @cached_property
     def work(self) -> dict[str, float]:
-        """By column of the table: the memory for a byte of it while it is encoded, where it is more than a few bytes."""
-        return {
-            name: kind_of(column).work(column, self.options) for column in self.all_columns for name in column.sources
-        }
+        """By column of the table: the memory for a byte of it while it is encoded."""
+        return work_by_column(self.all_columns, self.options)
 
     @cached_property
     def all_null_shares(self) -> dict[str, float]:

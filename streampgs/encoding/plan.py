@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.kinds import KINDS, of_family
+from streampgs.encoding.kinds import KINDS, of_family, work_by_column
 from streampgs.encoding.kinds.kind import Column, matches
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.options.commands import EncodingOptions
@@ -26,10 +26,12 @@ class Plan:
     columns: tuple[Column, ...]
     left_out: dict[str, str]
     """Columns that are not features, each with the reason."""
+    work: dict[str, float] = field(default_factory=dict)
+    """By column of the table: the memory for a byte of it while it is encoded."""
 
     def without(self, left_out: dict[str, str]) -> Plan:
         columns = tuple(column for column in self.columns if column.name not in left_out)
-        return Plan(columns, {**self.left_out, **left_out})
+        return replace(self, columns=columns, left_out={**self.left_out, **left_out})
 
 
 def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, str], shard: str) -> Plan:
@@ -85,7 +87,7 @@ def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: di
                 columns.append(column)
     for one in KINDS.values():
         columns = one.combined(columns, leaves, options)
-    return Plan(tuple(columns), left_out)
+    return Plan(tuple(columns), left_out, work_by_column(columns, options))
 
 
 def refuse_doubles(schema: pa.Schema, names: Iterable[str], shard: str) -> None:

@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError, OptionError, did_you_mean
 from streampgs.encoding import types
-from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied, type_for_nulls
-from streampgs.expressions.parser import parsed, quoted
-from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, shown
+from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied
+from streampgs.expressions.parser import Apply, Column, Constant, Node, Source, columns_of, parsed, quoted, shown
 from streampgs.expressions.values import (
     BOOLEAN,
     NULL,
     NUMBER,
     STRING,
     Unfit,
+    as_array,
     constant,
     kind_of,
     plain_type,
     plain_values,
 )
-
-_LABEL, _WHERE = "--label", "--where"
-Types = tuple[tuple[str, pa.DataType], ...]
-"""The columns of an expression with their types."""
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A value that is the same in every row."""
-
-    value: pa.Scalar
-
-    @property
-    def type(self) -> pa.DataType:
-        return self.value.type
-
-
-@dataclass(frozen=True)
-class Read:
-    """The values of a column."""
-
-    column: str
-    type: pa.DataType
-
-
-@dataclass(frozen=True)
-class Computed:
-    """The result of an operator or a function, of which at least one value is not fixed."""
-
-    name: str
-    args: tuple[Typed, ...]
-    type: pa.DataType
-    at: int
-
-
-Typed = Fixed | Read | Computed
-"""A node whose type is known."""
 
 
 @dataclass(frozen=True)
@@ -74,67 +39,108 @@ class Expression:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that it needs."""
-        return tuple(dict.fromkeys(columns_of(self.tree)))
+        return tuple(dict.fromkeys(column.name for column in columns_of(self.tree)))
 
     def __str__(self) -> str:
         return self.source.text
 
-    def typed(self, leaves: Mapping[str, pa.DataType]) -> Typed:
-        """The tree for columns of these types; OptionError if it does not fit them."""
-        for name, at in _places(self.tree):
-            if name not in leaves:
-                raise self.source.error(f"unknown column '{shown(name)}'", at, did_you_mean(name, leaves))
-        return _typed(self, tuple((name, leaves[name]) for name in self.columns))
-
     def type_of(self, leaves: Mapping[str, pa.DataType]) -> pa.DataType:
-        return self.typed(leaves).type
+        """The type of the result for columns of these types; OptionError if it does not fit them."""
+        for column in columns_of(self.tree):
+            if column.name not in leaves:
+                remedy = did_you_mean(column.name, leaves)
+                raise self.source.error(f"unknown column '{shown(column.name)}'", column.at, remedy)
+        return _type_of(self, tuple((name, leaves[name]) for name in self.columns))
 
     def values(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         """A value for each row; null where it is not known."""
-        found = ((name, types.leaf_if_there(columns, name)) for name in self.columns)
-        arrays = {name: array for name, array in found if array is not None}
-        if len(arrays) < len(self.columns):  # an error that names one of the others
-            self.typed(dict(types.leaves_of(pa.schema([(name, array.type) for name, array in columns.items()]))))
-        typed = self.typed({name: array.type for name, array in arrays.items()})
-        return as_array(self.evaluated(typed, lambda name: plain_values(arrays[name])), rows)
+        found = {name: types.leaf_if_there(columns, name) for name in self.columns}
+        arrays = {name: array for name, array in found.items() if array is not None}
+        if len(arrays) < len(found):  # an error that names one of the others
+            self.type_of(dict(types.leaves_of(pa.schema([(name, array.type) for name, array in columns.items()]))))
+        self.type_of({name: array.type for name, array in arrays.items()})
+        plain = {name: plain_values(array) for name, array in arrays.items()}
+        return as_array(self.evaluated(self.tree, plain), rows)
 
     def selects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         """Which rows fulfil the condition. It is not fulfilled where it is null."""
         return pc.fill_null(self.values(columns, rows).cast(pa.bool_()), False)
 
-    def evaluated(self, node: Typed, read: Callable[[str], pa.Array]) -> Any:
-        """`read` gives a column in its plain type."""
-        if isinstance(node, Fixed):
-            return node.value
-        if isinstance(node, Read):
-            return read(node.column)
+    def evaluated(self, node: Node, columns: Mapping[str, pa.Array]) -> Any:
+        """The values of a part of the tree: a scalar if it is the same in all rows. `columns`: in their plain types."""
+        if isinstance(node, Constant):
+            return constant(node.value)
+        if isinstance(node, Column):
+            return columns[node.name]
+        function, args = self._function(node), [self.evaluated(arg, columns) for arg in node.args]
+        if node.name != "is null":
+            self._check(node, function, args)
+        fixed = all(isinstance(arg, pa.Scalar) for arg in args)
+        if fixed:
+            args[0] = pa.repeat(args[0], 1)
         try:
-            return applied(node.name, tuple(self.evaluated(arg, read) for arg in node.args))
-        except pa.ArrowInvalid as fault:
-            place = f"at character {node.at + 1}"
+            found = applied(node.name, tuple(args))
+        except Unfit as fault:
+            self._fail(node, fault.fault, fault.remedy)
+        except (pa.ArrowInvalid, OverflowError) as fault:
+            if fixed or not any(len(array) for array in columns.values()):
+                self._fail(node, f"'{node.name}' cannot be computed: {fault}", "use smaller numbers")
             remedy = "integers must stay within 64 bits: multiply by 1.0 to calculate with other numbers"
             raise DataError(
-                f"{self.source}: '{node.name}' cannot be computed, {place}: {fault}",
+                f"{self.source}: '{node.name}' cannot be computed, at character {node.at + 1}: {fault}",
                 remedy if "overflow" in str(fault) or "Integer" in str(fault) else "fix the values of the column",
             ) from fault
+        return found[0] if fixed else found
+
+    def _function(self, node: Apply) -> Function:
+        function = FUNCTIONS.get(node.name)
+        if function is None:
+            usable = [name for name in FUNCTIONS if name not in SIGNS]
+            near = "".join(f"did you mean {each}? " for each in get_close_matches(node.name, usable, n=1))
+            if node.name == "log":
+                near = "ln is the natural logarithm, log10 the decimal one. "
+            self._fail(node, f"unknown function '{shown(node.name)}'", f"{near}The functions are {', '.join(usable)}")
+        if len(node.args) < function.fewest or len(node.args) > (function.most or len(node.args)):
+            wanted = f"{function.fewest}" if function.fewest == function.most else f"at least {function.fewest}"
+            self._fail(node, f"{node.name} of {len(node.args)} values", f"give {wanted}")
+        return function
+
+    def _check(self, node: Apply, function: Function, args: list[Any]) -> None:
+        for place, (arg, part) in enumerate(zip(args, node.args, strict=True)):
+            if plain_type(arg.type) is None:
+                name = part.name if isinstance(part, Column) else node.name
+                self._fail(part, f"column '{shown(name)}' is of type {arg.type}", "only its nulls can be asked for")
+            held = kind_of(arg.type)
+            if held not in (*function.takes, NULL):
+                self._fail(part, f"a {held} cannot be used with '{node.name}'", function.remedy)
+            if function.constants and place and not isinstance(arg, pa.Scalar):
+                fault = f"'{node.name}' needs values that are the same in all rows"
+                self._fail(part, fault, "join comparisons with or")
+
+    def _fail(self, node: Node, fault: str, remedy: str) -> NoReturn:
+        raise self.source.error(fault, node.at, remedy)
 
 
-def as_array(value: Any, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+@lru_cache(maxsize=256)
+def _type_of(expression: Expression, leaves: tuple[tuple[str, pa.DataType], ...]) -> pa.DataType:
+    """The type of the result for no rows."""
+    columns = {name: pa.nulls(0, plain_type(kind) or types.storage_of(kind)) for name, kind in leaves}
+    return expression.evaluated(expression.tree, columns).type
 
 
 @lru_cache(maxsize=64)
 def condition(text: str) -> Expression:
     """The expression of --where."""
-    return _expression(Source(_WHERE, text))
+    return expression_of("--where", text)
 
 
 @lru_cache(maxsize=64)
 def label_expression(text: str) -> Expression:
-    return _expression(Source(_LABEL, text))
+    return expression_of("--label", text)
 
 
-def _expression(source: Source) -> Expression:
+def expression_of(flag: str, text: str) -> Expression:
+    source = Source(flag, text)
     return Expression(source, parsed(source))
 
 
@@ -142,18 +148,16 @@ def check_condition(expression: Expression, leaves: Mapping[str, pa.DataType]) -
     """OptionError unless it is true or false."""
     held = kind_of(expression.type_of(leaves))
     if held not in (BOOLEAN, NULL):
-        raise OptionError(
-            f"{expression.source} is a {held}, not a condition", "compare it with a value, such as COLUMN > 0"
-        )
+        remedy = "compare it with a value, such as COLUMN > 0"
+        raise OptionError(f"{expression.source} is a {held}, not a condition", remedy)
 
 
 def check_label(expression: Expression, leaves: Mapping[str, pa.DataType]) -> None:
     """OptionError unless it can be predicted."""
     held = kind_of(expression.type_of(leaves))
     if held not in (BOOLEAN, NUMBER, STRING):
-        raise OptionError(
-            f"{expression.source} is a {held}, which cannot be predicted", "give a condition, a number or a string"
-        )
+        remedy = "give a condition, a number or a string"
+        raise OptionError(f"{expression.source} is a {held}, which cannot be predicted", remedy)
     if not expression.columns:
         raise OptionError(f"{expression.source} names no column", "give the name of a column, or an expression of some")
 
@@ -164,92 +168,36 @@ def known(expressions: Iterable[Expression]) -> str:
     return " and ".join(f"{quoted(name)} is not null" for name in names)
 
 
-# Types.
+# The rows of a batch.
 
 
-@lru_cache(maxsize=256)
-def _typed(expression: Expression, leaves: Types) -> Typed:
-    return _Typing(expression, dict(leaves)).node(expression.tree)
+def columns_by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-@dataclass
-class _Typing:
-    expression: Expression
-    leaves: dict[str, pa.DataType]
-
-    def node(self, node: Node) -> Typed:
-        if isinstance(node, Constant):
-            return Fixed(constant(node.value))
-        if isinstance(node, Column):
-            return Read(node.name, self.leaves[node.name])
-        function = self._function(node)
-        args = tuple(map(self.node, node.args))
-        if node.name == "is null" and isinstance(args[0], Read):
-            return Computed(node.name, args, pa.bool_(), node.at)
-        args = tuple(self._plain(arg, place) for arg, place in zip(args, node.args, strict=True))
-        self._check(node, function, args)
-        if not function.handles_nulls and any(kind_of(arg.type) == NULL for arg in args):
-            return Fixed(pa.scalar(None, type_for_nulls(function)))
-        return self._computed(node, args)
-
-    def _function(self, node: Apply) -> Function:
-        function = FUNCTIONS.get(node.name)
-        if function is None:
-            usable = [name for name in FUNCTIONS if name not in SIGNS]
-            near = [f"did you mean {each}? " for each in get_close_matches(node.name, usable, n=1)]
-            if node.name == "log":
-                near = ["ln is the natural logarithm, log10 the decimal one. "]
-            remedy = "".join(near) + f"The functions are {', '.join(usable)}"
-            self._fail(node, f"unknown function '{shown(node.name)}'", remedy)
-        most = function.most if function.most is not None else len(node.args)
-        if not function.fewest <= len(node.args) <= most:
-            wanted = f"{function.fewest}" if function.fewest == most else f"at least {function.fewest}"
-            self._fail(node, f"{node.name} of {len(node.args)} values", f"give {wanted}")
-        return function
-
-    def _plain(self, arg: Typed, node: Node) -> Typed:
-        """With the type in which values are used."""
-        if not isinstance(arg, Read):
-            return arg
-        wanted = plain_type(arg.type)
-        if wanted is None:
-            self._fail(node, f"column '{shown(arg.column)}' is of type {arg.type}", "only its nulls can be asked for")
-        return Read(arg.column, wanted)
-
-    def _check(self, node: Apply, function: Function, args: tuple[Typed, ...]) -> None:
-        for place, (arg, part) in enumerate(zip(args, node.args, strict=True)):
-            held = kind_of(arg.type)
-            if held not in function.takes:
-                self._fail(part, f"a {held} cannot be used with '{node.name}'", function.remedy)
-            if function.constants and place and not isinstance(arg, Fixed):
-                self._fail(
-                    part, f"'{node.name}' needs values that are the same in all rows", "join comparisons with or"
-                )
-
-    def _computed(self, node: Apply, args: tuple[Typed, ...]) -> Typed:
-        """Its type is that of the result for no rows. What depends on no column is computed here."""
-        fixed = all(isinstance(arg, Fixed) for arg in args)
-        values = [
-            pa.repeat(arg.value, 1) if isinstance(arg, Fixed) and (fixed and not place) else _example(arg)
-            for place, arg in enumerate(args)
-        ]
-        try:
-            found = applied(node.name, tuple(values))
-        except Unfit as fault:
-            self._fail(node, fault.fault, fault.remedy)
-        except (pa.ArrowInvalid, OverflowError) as fault:
-            self._fail(node, f"'{node.name}' cannot be computed: {fault}", "use smaller numbers")
-        return Fixed(found[0]) if fixed else Computed(node.name, args, found.type, node.at)
-
-    def _fail(self, node: Node, fault: str, remedy: str) -> NoReturn:
-        raise self.expression.source.error(fault, node.at, remedy)
+def selected(
+    batch: pa.RecordBatch,
+    where: Expression | None,
+    computed: Sequence[Expression],
+    columns_of: Callable[[pa.RecordBatch], dict[str, pa.Array]] = columns_by_name,
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """The rows that fulfil the condition with the labels that are expressions, and their places in the batch.
+    `columns_of` gives the columns of a batch by name, with those that are not in the file."""
+    places = np.arange(batch.num_rows)
+    if where is not None:
+        chosen = where.selects(columns_of(batch), batch.num_rows)
+        places = np.flatnonzero(chosen)
+        if len(places) < batch.num_rows:
+            arrays = [_filtered(types.plain(column), chosen) for column in batch.columns]
+            batch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    for label in computed:
+        batch = batch.append_column(str(label), label.values(columns_of(batch), batch.num_rows))
+    return batch, places
 
 
-def _example(arg: Typed) -> Any:
-    return arg.value if isinstance(arg, Fixed) else pa.nulls(0, arg.type)
-
-
-def _places(node: Node) -> list[tuple[str, int]]:
-    if isinstance(node, Column):
-        return [(node.name, node.at)]
-    return [place for arg in node.args for place in _places(arg)] if isinstance(node, Apply) else []
+def _filtered(array: pa.Array, chosen: pa.Array) -> pa.Array:
+    try:
+        return array.filter(chosen)
+    except pa.ArrowNotImplementedError:  # strings of views inside of lists: pyarrow copies whole runs of rows only
+        ends = np.flatnonzero(np.diff(np.asarray(chosen).astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+        return pa.concat_arrays([array.slice(first, stop - first) for first, stop in ends] or [array.slice(0, 0)])

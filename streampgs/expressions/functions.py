@@ -25,14 +25,16 @@ from streampgs.expressions.values import (
     TIME,
     TIMESTAMP,
     alike,
+    as_array,
     combined,
     kind_of,
     without_nan,
 )
 
-_ALL = (BOOLEAN, NUMBER, STRING, DATE, TIMESTAMP, TIME, NULL)
+_ALL = (BOOLEAN, NUMBER, STRING, DATE, TIMESTAMP, TIME)
 _TIMES = (DATE, TIMESTAMP)
 _BLANKS = "".join(letter for letter in map(chr, range(0x3001)) if category(letter) == "Zs")
+_TYPES_OF_NULLS = {BOOLEAN: pa.bool_(), NUMBER: pa.float64(), STRING: pa.large_string(), DATE: pa.date32()}
 
 
 @dataclass(frozen=True)
@@ -41,43 +43,30 @@ class Function:
 
     run: Callable[..., Any]
     takes: tuple[str, ...]
-    gives: str | None
-    """The kind of the result; None: the kind of the first value."""
+    """The kinds of its values, besides null."""
     fewest: int = 1
     most: int | None = 1
     """How many values it takes; None: any number."""
     constants: bool = False
     """All values after the first must be constants."""
-    handles_nulls: bool = False
-    """Else the result is null where a value is null."""
     remedy: str = ""
     """If a value of another kind is found."""
 
 
 def _compared(name: str) -> Function:
     compare = getattr(pc, name)
-    return Function(lambda left, right: compare(*alike(left, right)), _ALL, BOOLEAN, 2, 2)
+    return Function(lambda left, right: compare(*alike(left, right)), _ALL, 2, 2)
 
 
 def _joined(name: str) -> Function:
-    join, remedy = getattr(pc, name), "write a condition, such as cancelled = 1"
-    run = partial(_reduced, join)
-    return Function(run, (BOOLEAN, NULL), BOOLEAN, 2, None, handles_nulls=True, remedy=remedy)
-
-
-def _reduced(join: Callable[[Any, Any], Any], *conditions: Any) -> Any:
-    return reduce(join, (condition.cast(pa.bool_()) for condition in conditions))
+    join = getattr(pc, name)
+    return Function(
+        lambda *values: reduce(join, values), (BOOLEAN,), 2, None, remedy="write a condition, such as cancelled = 1"
+    )
 
 
 def _between(value: Any, low: Any, high: Any) -> Any:
-    return pc.and_kleene(_at_most(low, value), _at_most(value, high))
-
-
-def _at_most(left: Any, right: Any) -> Any:
-    known = [value.type for value in (left, right) if kind_of(value.type) != NULL]
-    if len(known) < 2:
-        return pc.equal(*(value.cast(known[0] if known else pa.bool_()) for value in (left, right)))
-    return pc.less_equal(*alike(left, right))
+    return pc.and_kleene(pc.less_equal(*alike(low, value)), pc.less_equal(*alike(value, high)))
 
 
 def _in(value: Any, *constants: pa.Scalar) -> Any:
@@ -101,15 +90,14 @@ def _like(value: Any, pattern: pa.Scalar) -> Any:
 # Numbers. Integers are int64, and a larger one is an error; others are float64.
 
 
-def _calculated(name: str) -> Function:
+def _calculated(name: str, count: int = 2) -> Function:
     calculate = getattr(pc, f"{name}_checked")
 
     def run(*values: Any) -> Any:
-        if all(pa.types.is_integer(value.type) for value in values):
-            return calculate(*(value.cast(pa.int64()) for value in values))
-        return calculate(*map(_float64, values))
+        whole = all(pa.types.is_integer(value.type) for value in values)
+        return calculate(*(value.cast(pa.int64()) if whole else _float64(value) for value in values))
 
-    return _of_numbers(run, 1 if name in ("negate", "abs") else 2)
+    return _of_numbers(run, count)
 
 
 def _float64(value: Any) -> Any:
@@ -117,7 +105,7 @@ def _float64(value: Any) -> Any:
 
 
 def _of_numbers(run: Callable[..., Any], count: int = 1) -> Function:
-    return Function(run, (NUMBER, NULL), NUMBER, count, count, remedy="give a number")
+    return Function(run, (NUMBER,), count, count, remedy="give a number")
 
 
 def _divided(left: Any, right: Any) -> Any:
@@ -129,36 +117,18 @@ def _without_zeros(value: Any) -> Any:
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    """With the sign of the first value, as in SQL."""
-    left, right = combined(left, right)
+    """The remainder with the sign of the first value, as in SQL."""
     rows = max(len(value) for value in (left, right) if isinstance(value, pa.Array))
+    left, right = (as_array(value, rows) for value in combined(left, right))
     right = _without_zeros(right)
-    nulls = pc.or_(pc.is_null(left), pc.is_null(right))
-    numbers = [np.broadcast_to(_numpy(value), rows) for value in (left, right)]
-    mask = np.broadcast_to(np.asarray(nulls), rows) if isinstance(nulls, pa.Array) else np.full(rows, nulls.as_py())
+    numbers = (np.asarray(pc.fill_null(value, pa.scalar(1, value.type))) for value in (left, right))
     with np.errstate(invalid="ignore"):  # of infinity, which gives NaN
-        return pa.array(np.fmod(*numbers), mask=mask)
+        return pa.array(np.fmod(*numbers), mask=np.asarray(pc.or_(pc.is_null(left), pc.is_null(right))))
 
 
-def _numpy(value: Any) -> np.ndarray[Any, Any]:
-    """Any number but 0 in place of null."""
-    filled = pc.fill_null(value, pa.scalar(1, value.type))
-    if isinstance(filled, pa.Array):
-        return np.asarray(filled.to_numpy(zero_copy_only=False))
-    return np.asarray(filled.as_py(), filled.type.to_pandas_dtype())
-
-
-def _of_float64(name: str, above: float | None = None) -> Function:
-    """A function that is null outside of its range: up to `above`, or where it is not a number."""
-    calculate = getattr(pc, name)
-
-    def run(value: Any) -> Any:
-        value = _float64(value)
-        if above is not None:
-            value = pc.if_else(pc.greater(value, above), value, pa.scalar(None, pa.float64()))
-        return calculate(value)
-
-    return _of_numbers(run)
+def _above_zero(value: Any) -> Any:
+    value = _float64(value)
+    return pc.if_else(pc.greater(value, 0.0), value, pa.scalar(None, pa.float64()))
 
 
 def _rounded(value: Any) -> Any:
@@ -168,21 +138,18 @@ def _rounded(value: Any) -> Any:
 # Strings and times.
 
 
-def _of_strings(name: str, gives: str, **options: Any) -> Function:
-    calculate = partial(getattr(pc, name), **options)
-    run = lambda value: calculate(value).cast(pa.int64()) if gives == NUMBER else calculate(value)  # noqa: E731
-    return Function(run, (STRING, NULL), gives, remedy="give a string")
+def _of_strings(run: Callable[..., Any]) -> Function:
+    return Function(run, (STRING,), remedy="give a string")
 
 
 def _of_times(name: str, kinds: tuple[str, ...], **options: Any) -> Function:
     calculate = getattr(pc, name)
 
     def run(value: Any) -> Any:
-        if kind_of(value.type) == DATE:
-            value = value.cast(pa.timestamp("s"))
+        value = value.cast(pa.timestamp("s")) if kind_of(value.type) == DATE else value
         return calculate(value, **options).cast(pa.int64())
 
-    return Function(run, (*kinds, NULL), NUMBER, remedy="give a column of times")
+    return Function(run, kinds, remedy="give a column of times")
 
 
 def _first_known(*values: Any) -> Any:
@@ -193,42 +160,42 @@ def _first_known(*values: Any) -> Any:
 FUNCTIONS: dict[str, Function] = {
     "and": _joined("and_kleene"),
     "or": _joined("or_kleene"),
-    "not": Function(pc.invert, (BOOLEAN, NULL), BOOLEAN, remedy="write a condition, such as not cancelled = 1"),
+    "not": Function(pc.invert, (BOOLEAN,), remedy="write a condition, such as not cancelled = 1"),
     "=": _compared("equal"),
     "!=": _compared("not_equal"),
     "<": _compared("less"),
     "<=": _compared("less_equal"),
     ">": _compared("greater"),
     ">=": _compared("greater_equal"),
-    "is null": Function(pc.is_null, _ALL, BOOLEAN, handles_nulls=True),
-    "between": Function(_between, _ALL, BOOLEAN, 3, 3, handles_nulls=True),
-    "in": Function(_in, _ALL, BOOLEAN, 2, None, constants=True),
-    "like": Function(_like, (STRING, NULL), BOOLEAN, 2, 2, constants=True, remedy="give a string"),
+    "is null": Function(pc.is_null, _ALL),
+    "between": Function(_between, _ALL, 3, 3),
+    "in": Function(_in, _ALL, 2, None, constants=True),
+    "like": Function(_like, (STRING,), 2, 2, constants=True, remedy="give a string"),
     "+": _calculated("add"),
     "-": _calculated("subtract"),
     "*": _calculated("multiply"),
-    "negative": _calculated("negate"),
+    "negative": _calculated("negate", 1),
     "/": _of_numbers(_divided, 2),
     "%": _of_numbers(_remainder, 2),
-    "abs": _calculated("abs"),
-    "ceil": _of_float64("ceil"),
-    "floor": _of_float64("floor"),
+    "abs": _calculated("abs", 1),
+    "ceil": _of_numbers(lambda value: pc.ceil(_float64(value))),
+    "floor": _of_numbers(lambda value: pc.floor(_float64(value))),
     "round": _of_numbers(_rounded),
-    "exp": _of_float64("exp"),
-    "ln": _of_float64("ln", above=0.0),
-    "log10": _of_float64("log10", above=0.0),
-    "sqrt": _of_float64("sqrt"),
-    "length": _of_strings("utf8_length", NUMBER),
-    "lower": _of_strings("utf8_lower", STRING),
-    "upper": _of_strings("utf8_upper", STRING),
-    "trim": _of_strings("utf8_trim", STRING, characters=_BLANKS),
+    "exp": _of_numbers(lambda value: pc.exp(_float64(value))),
+    "ln": _of_numbers(lambda value: pc.ln(_above_zero(value))),
+    "log10": _of_numbers(lambda value: pc.log10(_above_zero(value))),
+    "sqrt": _of_numbers(lambda value: pc.sqrt(_float64(value))),
+    "length": _of_strings(lambda value: pc.utf8_length(value).cast(pa.int64())),
+    "lower": _of_strings(pc.utf8_lower),
+    "upper": _of_strings(pc.utf8_upper),
+    "trim": _of_strings(partial(pc.utf8_trim, characters=_BLANKS)),
     "year": _of_times("year", _TIMES),
     "month": _of_times("month", _TIMES),
     "day": _of_times("day", _TIMES),
     "dayofweek": _of_times("day_of_week", _TIMES, week_start=7),
     "hour": _of_times("hour", (*_TIMES, TIME)),
     "minute": _of_times("minute", (*_TIMES, TIME)),
-    "coalesce": Function(_first_known, _ALL, None, 2, None, handles_nulls=True),
+    "coalesce": Function(_first_known, _ALL, 2, None),
 }
 SIGNS = frozenset(
     name for name in FUNCTIONS if not name.isalnum() or name in ("and", "or", "not", "in", "like", "between")
@@ -237,10 +204,8 @@ SIGNS = frozenset(
 
 
 def applied(name: str, values: tuple[Any, ...]) -> Any:
-    return without_nan(FUNCTIONS[name].run(*values))
-
-
-def type_for_nulls(function: Function) -> pa.DataType:
-    """Of a result that is always null."""
-    kinds = {BOOLEAN: pa.bool_(), NUMBER: pa.float64(), STRING: pa.large_string()}
-    return kinds.get(function.gives or "", pa.null())
+    function = FUNCTIONS[name]
+    if function.takes != _ALL:  # values that are always null get a type
+        kind = _TYPES_OF_NULLS[function.takes[0]]
+        values = tuple(value.cast(kind) if kind_of(value.type) == NULL else value for value in values)
+    return without_nan(function.run(*values))

@@ -1,7 +1,7 @@
 """From text to tree, by recursive descent.
 
-or-list:     and-list (or and-list)…
-and-list:    negation (and negation)…
+condition:   conjunction (or conjunction)…
+conjunction: negation (and negation)…
 negation:    not negation | comparison
 comparison:  sum [= | == | != | <> | < | <= | > | >=  sum]
              sum is [not] null
@@ -11,20 +11,20 @@ comparison:  sum [= | == | != | <> | < | <= | > | >=  sum]
 sum:         product (+ | - product)…
 product:     unary (* | / | % unary)…
 unary:       - unary | primary
-primary:     number | 'text' | true | false | column | "column" | function(…) | (or-list)
+primary:     number | 'text' | true | false | column | "column" | function(…) | (condition)
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from streampgs.expressions.tree import Apply, Column, Constant, Node, Source
+from streampgs.base.errors import OptionError
 
-_LONGEST = 1 << 16
+_LONGEST, _LONGEST_SHOWN = 1 << 16, 200
 _MOST_OPEN, _DEEPEST = 24, 150
 """Parentheses that are open, and levels of the tree: both are walked by recursion."""
 _LARGEST_INTEGER, _LARGEST_BELOW_ZERO = 2**64 - 1, 2**63
@@ -44,20 +44,58 @@ _END = "the end"
 
 
 @dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
+class Source:
+    """An option and its text, for errors."""
 
-    @property
-    def word(self) -> str:
-        """In lower case, if it is a reserved word or a sign."""
-        if self.kind == "sign":
-            return self.text
-        return self.text.lower() if self.kind == "word" and self.text.lower() in _RESERVED else ""
+    flag: str
+    text: str
+
+    def error(self, fault: str, at: int, remedy: str) -> OptionError:
+        return OptionError(f"{self}: {fault}, at character {at + 1}", remedy)
 
     def __str__(self) -> str:
-        return self.text if self.kind == _END else f"'{self.text}'"
+        return f'`{self.flag} "{shown(self.text)}"`'
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    at: int
+    """The place in the text, counted from 0."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: bool | int | float | str
+    at: int
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator or a function."""
+
+    name: str
+    args: tuple[Node, ...]
+    at: int
+    depth: int
+    """How many operators and functions are inside of each other."""
+
+
+Node = Column | Constant | Apply
+
+
+def columns_of(node: Node) -> Iterator[Column]:
+    """The columns in a tree, in the order of the text."""
+    if isinstance(node, Column):
+        yield node
+    elif isinstance(node, Apply):
+        for arg in node.args:
+            yield from columns_of(arg)
+
+
+def shown(text: str) -> str:
+    """A text of the user as errors show it."""
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def parsed(source: Source) -> Node:
@@ -72,8 +110,25 @@ def quoted(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
-def _tokens(source: Source) -> list[_Token]:
-    text, at, found = source.text, 0, []
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """A reserved word in lower case, or a sign; empty for other tokens."""
+        if self.kind == "sign":
+            return self.text
+        return self.text.lower() if self.kind == "word" and self.text.lower() in _RESERVED else ""
+
+    def __str__(self) -> str:
+        return self.text if self.kind == _END else f"'{self.text}'"
+
+
+def _tokens(source: Source) -> Iterator[_Token]:
+    text, at = source.text, 0
     if len(text) > _LONGEST:
         raise source.error("the text is too long", _LONGEST, f"write at most {_LONGEST:,} characters")
     while at < len(text):
@@ -81,12 +136,12 @@ def _tokens(source: Source) -> list[_Token]:
         if match is None or text.startswith("--", at):
             raise _unreadable(source, at)
         if match.lastgroup != "space":
-            found.append(_Token(str(match.lastgroup), match.group(), at))
+            yield _Token(str(match.lastgroup), match.group(), at)
         at = match.end()
-    return [*found, _Token(_END, _END, len(text))]
+    yield _Token(_END, _END, len(text))
 
 
-def _unreadable(source: Source, at: int) -> Exception:
+def _unreadable(source: Source, at: int) -> OptionError:
     letter = source.text[at]
     if letter == "-":
         return source.error("-- begins a comment in SQL", at, "leave a blank between the two signs")
@@ -100,7 +155,7 @@ def _unreadable(source: Source, at: int) -> Exception:
 class _Parser:
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._tokens = _tokens(source)
+        self._tokens = list(_tokens(source))
         self._next = 0
         self._open = 0
         """How many rules are inside of each other here."""
@@ -108,12 +163,10 @@ class _Parser:
     def whole(self) -> Node:
         if self._token.kind == _END:
             self._fail(self._token, "an empty expression", "write a condition such as delay > 15")
-        node = self._nested(self._any)
+        node = self._nested(self._condition)
         if self._token.kind != _END:
             self._fail(self._token, f"{self._token} was not expected", "join conditions with and, or")
         return node
-
-    # Tokens.
 
     @property
     def _token(self) -> _Token:
@@ -134,13 +187,10 @@ class _Parser:
         raise self._source.error(fault, token.at, remedy)
 
     def _apply(self, name: str, args: tuple[Node, ...], token: _Token) -> Apply:
-        node = Apply(name, args, token.at)
-        if node.depth > _DEEPEST:
+        depth = 1 + max(arg.depth if isinstance(arg, Apply) else 0 for arg in args)
+        if depth > _DEEPEST:
             self._fail(token, f"more than {_DEEPEST} operators inside of each other", "write it with fewer")
-        return node
-
-    def _perhaps_not(self, negated: bool, node: Node, token: _Token) -> Node:
-        return self._apply("not", (node,), token) if negated else node
+        return Apply(name, args, token.at, depth)
 
     def _nested(self, rule: Callable[[], Node]) -> Node:
         self._open += 1
@@ -151,12 +201,11 @@ class _Parser:
         self._open -= 1
         return node
 
-    # Conditions.
-
-    def _any(self) -> Node:
+    def _condition(self) -> Node:
         return self._list("or", lambda: self._list("and", self._negation))
 
     def _list(self, word: str, part: Callable[[], Node]) -> Node:
+        """One level of the tree for any number of parts."""
         first, parts = self._token, [part()]
         while self._take(word):
             parts.append(part())
@@ -171,31 +220,28 @@ class _Parser:
         if token := self._take(*_COMPARISONS):
             return self._apply(_COMPARISONS[token.text], (left, self._sum()), token)
         if token := self._take("is"):
-            negated = self._take("not") is not None
+            negated = self._take("not")
             self._expect("null", "write: is null, or: is not null")
-            return self._perhaps_not(negated, self._apply("is null", (left,), token), token)
-        negation = self._take("not")
-        token = self._take("in", "between", "like")
-        if token is None:
-            if negation is not None:
+            node = self._apply("is null", (left,), token)
+        else:
+            negated = self._take("not")
+            token = self._take("in", "between", "like")
+            if token is None and negated is None:
+                return left
+            if token is None:
                 self._fail(self._token, f"{self._token} after 'not'", "write: not in, not between or not like")
-            return left
-        rules = {"in": self._in, "between": self._between, "like": self._like}
-        return self._perhaps_not(negation is not None, rules[token.word](left, token), token)
+            node = self._apply(token.word, (left, *self._compared_with(token.word)), token)
+        return self._apply("not", (node,), token) if negated else node
 
-    def _in(self, left: Node, token: _Token) -> Node:
-        self._expect("(", "write: in (1, 2)")
-        return self._apply("in", (left, *self._arguments()), token)
-
-    def _between(self, left: Node, token: _Token) -> Node:
-        low = self._sum()
+    def _compared_with(self, word: str) -> tuple[Node, ...]:
+        if word == "in":
+            self._expect("(", "write: in (1, 2)")
+            return self._arguments()
+        first = self._sum()
+        if word == "like":
+            return (first,)
         self._expect("and", "write: between LOW and HIGH")
-        return self._apply("between", (left, low, self._sum()), token)
-
-    def _like(self, left: Node, token: _Token) -> Node:
-        return self._apply("like", (left, self._sum()), token)
-
-    # Numbers.
+        return first, self._sum()
 
     def _sum(self) -> Node:
         return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._unary))
@@ -221,7 +267,7 @@ class _Parser:
     def _primary(self) -> Node:
         token = self._token
         if self._take("("):
-            node = self._nested(self._any)
+            node = self._nested(self._condition)
             self._expect(")", "close the parenthesis")
             return node
         if self._take("true", "false"):
@@ -231,9 +277,6 @@ class _Parser:
         if token.word or token.kind == _END:
             self._fail(token, f"a column or a value is missing before {token}", "the reserved words need double quotes")
         self._next += 1
-        return self._value(token)
-
-    def _value(self, token: _Token) -> Node:
         if token.kind == "number":
             return Constant(self._number(token), token.at)
         if token.kind == "text":
@@ -258,8 +301,8 @@ class _Parser:
         self._fail(token, "an integer beyond 64 bits", "write it with a decimal point: it is a float64 then")
 
     def _arguments(self) -> tuple[Node, ...]:
-        found = [self._nested(self._any)]
+        found = [self._nested(self._condition)]
         while self._take(","):
-            found.append(self._nested(self._any))
+            found.append(self._nested(self._condition))
         self._expect(")", "close the parenthesis")
         return tuple(found)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import date, datetime, time
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +13,10 @@ from streampgs.encoding import types
 BOOLEAN, NUMBER, STRING, DATE, TIMESTAMP, TIME, NULL = (
     "boolean", "number", "string", "date", "timestamp", "time of day", "null"
 )  # fmt: skip
-_MICROSECONDS = pa.timestamp("us")
 _UNITS = ("s", "ms", "us", "ns")
+_ZONED = (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC"))
+_LOCAL = (pa.timestamp("us"), pa.timestamp("ns"))
+_FORMS = {TIME: "'14:30:00'", DATE: "'2024-06-30'", TIMESTAMP: "'2024-06-30 14:30:00'"}
 _EXACT_IN_FLOAT32 = 1 << 24
 _ANY_INTEGER = pa.decimal128(20)
 """It holds the values of int64 and of uint64."""
@@ -51,7 +52,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """Of a type that `plain_type` gives."""
+    """The kind of a type that `plain_type` gives."""
     known = pa.types
     if known.is_boolean(kind):
         return BOOLEAN
@@ -70,11 +71,9 @@ def plain_values(array: pa.Array) -> pa.Array:
     """A column in its plain type, if it has one. NaN counts as null."""
     array = types.undictionaried(array)
     wanted = plain_type(array.type)
-    if wanted is None or array.type == wanted:
-        return without_nan(array)
-    if pa.types.is_decimal(array.type):
-        return array.cast(wanted, safe=False)
-    return without_nan(array.cast(wanted))
+    if wanted is not None and array.type != wanted:
+        array = array.cast(wanted, safe=not pa.types.is_decimal(array.type))
+    return without_nan(array)
 
 
 def without_nan(array: pa.Array) -> pa.Array:
@@ -91,27 +90,28 @@ def constant(value: bool | int | float | str) -> pa.Scalar:
     return pa.scalar(value, pa.float64() if isinstance(value, float) else pa.large_string())
 
 
+def as_array(value: Any, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+
+
 # Two values of one type.
 
 
-def alike(left: Any, right: Any) -> tuple[Any, ...]:
+def alike(left: Any, right: Any) -> tuple[Any, Any]:
     """Two values (arrays or scalars) in types that can be compared; Unfit if there are none."""
-    left, right = _as_times(left, right)
-    right, left = _as_times(right, left)
+    left, right = _as_time(left, right.type), _as_time(right, left.type)
     kinds = kind_of(left.type), kind_of(right.type)
+    if NULL in kinds:
+        known = right.type if kinds[0] == NULL else left.type
+        known = pa.bool_() if kinds == (NULL, NULL) else known
+        return left.cast(known), right.cast(known)
     if set(kinds) == {DATE, TIMESTAMP}:
-        days = [
-            value.cast(_MICROSECONDS) if kind == DATE else value
-            for value, kind in zip((left, right), kinds, strict=True)
-        ]
-        return _alike_times(*days)
-    if kinds[0] != kinds[1]:
+        left, right = (value.cast(_LOCAL[0]) if pa.types.is_date(value.type) else value for value in (left, right))
+    elif kinds[0] != kinds[1]:
         raise Unfit(f"a {kinds[0]} is compared with a {kinds[1]}", _remedy(kinds))
     if kinds[0] == NUMBER:
         return _alike_numbers(left, right)
-    if kinds[0] == TIMESTAMP:
-        return _alike_times(left, right)
-    return left, right
+    return _alike_times(left, right) if TIMESTAMP in kinds else (left, right)
 
 
 def combined(left: Any, right: Any) -> tuple[Any, ...]:
@@ -133,10 +133,11 @@ def _alike_numbers(left: Any, right: Any) -> tuple[Any, Any]:
     one, other = left.type, right.type
     if one == other:
         return left, right
+    both = _ANY_INTEGER if pa.types.is_integer(one) and pa.types.is_integer(other) else pa.float64()
     for wanted, value in ((one, right), (other, left)):
         if isinstance(value, pa.Scalar) and value.is_valid and _holds(wanted, value):
-            return left.cast(wanted, safe=False), right.cast(wanted, safe=False)
-    both = _ANY_INTEGER if pa.types.is_integer(one) and pa.types.is_integer(other) else pa.float64()
+            both = wanted
+            break
     return left.cast(both, safe=False), right.cast(both, safe=False)
 
 
@@ -146,57 +147,47 @@ def _holds(kind: pa.DataType, value: pa.Scalar) -> bool:
     return bool(pa.types.is_uint64(kind) and pa.types.is_integer(value.type) and value.as_py() >= 0)
 
 
-def _alike_times(left: Any, right: Any) -> tuple[Any, ...]:
+def _alike_times(left: Any, right: Any) -> tuple[Any, Any]:
     if (left.type.tz is None) != (right.type.tz is None):
         raise Unfit("a time with a time zone is compared with one without", "compare times of the same kind")
-    if left.type.unit == right.type.unit:
-        return left, right
-    finer = max(left.type.unit, right.type.unit, key=_UNITS.index)
+    coarser, finer = sorted((left.type.unit, right.type.unit), key=_UNITS.index)
     try:
-        return tuple(value.cast(pa.timestamp(finer, value.type.tz)) for value in (left, right))
+        left_finer, right_finer = (value.cast(pa.timestamp(finer, value.type.tz)) for value in (left, right))
     except pa.ArrowInvalid:  # the year 3000 in nanoseconds: then no difference is as small as that
-        coarser = min(left.type.unit, right.type.unit, key=_UNITS.index)
-        return tuple(value.cast(pa.timestamp(coarser, value.type.tz), safe=False) for value in (left, right))
+        return left.cast(pa.timestamp(coarser, left.type.tz), safe=False), right.cast(
+            pa.timestamp(coarser, right.type.tz), safe=False
+        )
+    return left_finer, right_finer
 
 
-# Times in quotes.
-
-
-def _as_times(value: Any, pattern: Any) -> tuple[Any, Any]:
-    """If a string in quotes meets a time: both as times. The precision of the text decides."""
-    kind = kind_of(pattern.type)
-    if not isinstance(value, pa.Scalar) or kind_of(value.type) != STRING or kind not in (DATE, TIMESTAMP, TIME):
-        return value, pattern
+def _as_time(value: Any, other: pa.DataType) -> Any:
+    """A string in quotes as a time, if it meets one of the type `other`. The precision of the text decides."""
+    kind = kind_of(other)
+    if not isinstance(value, pa.Scalar) or kind_of(value.type) != STRING or kind not in _FORMS:
+        return value
     text = value.as_py()
-    try:
-        if kind == TIME:
-            return _with_nanoseconds(pa.scalar(time.fromisoformat(text), pa.time64("ns")), text), pattern
-        if kind == DATE and "T" not in text and " " not in text.strip():
-            return pa.scalar(date.fromisoformat(text)), pattern
-        return _with_nanoseconds(_instant(datetime.fromisoformat(text), pattern.type), text), pattern
-    except ValueError:
-        form = {TIME: "'14:30:00'", DATE: "'2024-06-30'", TIMESTAMP: "'2024-06-30 14:30:00'"}[kind]
-        raise Unfit(f"'{text:.50}' is not a {kind}", f"write it like {form}") from None
-
-
-def _with_nanoseconds(found: pa.Scalar, text: str) -> pa.Scalar:
-    """Python leaves out what follows the microseconds."""
-    digits = re.search(r"[.,][0-9]{6}([0-9]+)", text)
-    rest = "" if digits is None else digits[1].rstrip("0")
-    if not rest:
-        return found
-    if len(rest) > 3:
-        raise ValueError("less than a nanosecond")
-    kind = pa.timestamp("ns", found.type.tz) if pa.types.is_timestamp(found.type) else found.type
-    return pc.add(found.cast(kind), pa.scalar(int(rest.ljust(3, "0")), pa.duration("ns")))
-
-
-def _instant(found: datetime, kind: pa.DataType) -> pa.Scalar:
-    """A time without a zone is in the zone of the column."""
-    zone = kind.tz if pa.types.is_timestamp(kind) else None
-    if found.tzinfo is None:
-        here = pa.scalar(found, _MICROSECONDS)
-        return here if zone is None else pc.assume_timezone(here, zone, ambiguous="earliest", nonexistent="earliest")
+    if kind == TIME:
+        found = _first_cast(f"1970-01-01 {text}", _LOCAL[1:])
+        found = None if found is None else found.cast(pa.time64("ns"))
+    else:
+        found = _first_cast(text, (pa.date32(), *_LOCAL) if kind == DATE else _LOCAL)
+    zone = other.tz if kind == TIMESTAMP else None
+    if found is not None:  # a time without a zone is in the zone of the column
+        local = zone is not None
+        return pc.assume_timezone(found, zone, ambiguous="earliest", nonexistent="earliest") if local else found
+    found = _first_cast(text, _ZONED)
+    if found is None or kind == TIME:
+        raise Unfit(f"'{text:.50}' is not a {kind}", f"write it like {_FORMS[kind]}")
     if zone is None:
         raise Unfit("a time with a time zone is compared with a column without one", "leave out the time zone")
-    return pa.scalar(found, pa.timestamp("us", zone))
+    return found.cast(pa.timestamp(found.type.unit, zone))
+
+
+def _first_cast(text: str, kinds: Sequence[pa.DataType]) -> pa.Scalar | None:
+    """The text in the first of the types that takes it."""
+    for kind in kinds:
+        try:
+            return pa.scalar(text).cast(kind)
+        except (pa.ArrowInvalid, UnicodeEncodeError):
+            continue
+    return None

@@ -50,3 +50,8 @@ def in_training(memory: int, decoder_bytes: int) -> int:
 def memory_for(needed: int) -> int:
     """The memory budget with which a group that needs so much can be read."""
     return 2 * needed + SMALLEST_MEMORY
+
+
+def memory_for_row(needed: float) -> int:
+    """The memory budget with which a run can encode a row that needs so much."""
+    return int(_SHARE * needed) + 1

@@ -114,32 +114,6 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
 
 
 @compiled
-def tallied(codes, indices, counts, end, table):  # type: ignore[no-untyped-def]
-    """Count the tokens of a piece of a row, whose entries [0, end) have the tokens before. `table` has the entry of each
-    index, or -1; its size is a power of two and more than twice the number of entries. Returns the new end."""
-    for k in range(codes.size):
-        index = codes[k] & _INDEX
-        sign = np.float32(-1.0 if codes[k] & _SIGN else 1.0)
-        place = np.int64((np.uint64(index) * _SPREAD) >> np.uint64(32)) & (table.size - 1)
-        while table[place] >= 0 and indices[table[place]] != index:
-            place = (place + 1) & (table.size - 1)
-        if table[place] < 0:
-            table[place] = end
-            indices[end] = index
-            counts[end] = sign
-            end += 1
-        else:
-            counts[table[place]] += sign
-    return end
-
-
-@compiled
-def weighed(indices, counts, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
-    """The values of a row of counted tokens, in place of the counts, as `bags` computes them; returns their number."""
-    return _weighed(indices, counts, 0, indices.size, weighting, rarity, rarity_base, normalised)
-
-
-@compiled
 def counted_rows(indices, counts):  # type: ignore[no-untyped-def]
     """counts[index] += 1 for each of the indices."""
     for k in range(indices.size):

@@ -12,9 +12,7 @@ import pyarrow as pa
 from streampgs.base.errors import DataError, OptionError, counted
 from streampgs.base.printable import without_secrets
 from streampgs.data.refresh import NULL_SHARE
-from streampgs.expressions.expression import Expression, check_condition
-from streampgs.expressions.parser import parsed
-from streampgs.expressions.tree import Source
+from streampgs.expressions.expression import check_condition, expression_of
 from streampgs.model.evaluation import evaluate
 from streampgs.model.metrics import METRICS
 from streampgs.model.model import Model, load_model
@@ -41,9 +39,9 @@ class Condition:
     """A condition on one metric, or on one fact about the new rows. `before` is the value of the metric before the resume."""
 
     def __init__(self, text: str) -> None:
-        source = Source("--fail-if", text)
         self.text = text
-        self._expression = Expression(source, parsed(source))
+        self._expression = expression_of("--fail-if", text)
+        source = self._expression.source
         names = [name for name in self._expression.columns if name != _BEFORE]
         if len(names) != 1:
             raise OptionError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.base.errors import DataError
+from streampgs.base.errors import DataError, sized
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.rows import RowBlock, joined
-from streampgs.encoding.sizes import parts
-from streampgs.expressions.rows import selected
+from streampgs.encoding.sizes import parts, row_bytes
+from streampgs.expressions.expression import selected
+from streampgs.formats.allowance import allowance, memory_for_row
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
 from streampgs.reading.placing import Origin
@@ -147,10 +148,33 @@ def _encoded(
         at_once = at_once // slice_rows * slice_rows
     encoder, coded, work, first = Encoder(encoding, reusing=True), _categories(columns), encoding.work, 0
     for batch in _one_ahead(raw_slices(shard, group, at_once, columns)):
-        for part, _ in parts(batch, _ENCODED_BATCH_BYTES, coded, work):
+        for part, size in parts(batch, _ENCODED_BATCH_BYTES, coded, work):
+            if size > _ENCODED_BATCH_BYTES:
+                refuse_long_rows(shard, group, first, part, work)
             with _naming_rows(shard, group, first):
                 yield _encoded_batch(encoder, part, shard, columns)
             first += part.num_rows
+
+
+def refuse_long_rows(shard: Shard, group: int, first: int, batch: pa.RecordBatch, work: Mapping[str, float]) -> None:
+    """Refuse a row that would take more memory while it is encoded than decoding may take. `first`: the number of the
+    batch's first row in its group."""
+    most = max(_ENCODED_BATCH_BYTES, allowance())
+    for part, size in parts(batch, most, work=work):
+        if size > most:
+            bytes_of = dict(zip(part.schema.names, map(_bytes_of_row, part.columns), strict=True))
+            largest = max(bytes_of, key=lambda name: bytes_of[name] * work.get(name, 1.0))
+            raise DataError(
+                f"shard '{shard.path}', {shard.group_name} {group}, row {first}: column '{largest}' has "
+                f"{sized(bytes_of[largest])}, whose features take about {sized(size)} while they are made",
+                f"give at least `--memory {memory_for_row(size) // 10**6 + 1:,}MB`, write the row as several rows, or leave the "
+                f"column out with `--ignore {largest}`",
+            )
+        first += part.num_rows
+
+
+def _bytes_of_row(column: pa.Array) -> int:
+    return int(row_bytes(column)[0])
 
 
 def _encoded_batch(encoder: Encoder, batch: pa.RecordBatch, shard: Shard, columns: Columns) -> RowBlock:

@@ -17,7 +17,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import NOT_SELECTED, RowBlock
-from streampgs.expressions.rows import columns_by_name, selected
+from streampgs.expressions.expression import columns_by_name, selected
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS

@@ -17,8 +17,7 @@ from streampgs.base.errors import DataError, OptionError
 from streampgs.expressions import expression
 from streampgs.expressions.expression import condition
 from streampgs.expressions.functions import FUNCTIONS, applied
-from streampgs.expressions.parser import parsed
-from streampgs.expressions.tree import Apply, Node, Source
+from streampgs.expressions.parser import Apply, Node, Source, parsed
 
 _ROWS = 60
 _TICK = 1_704_067_200 * 10**9

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from streampgs.base.errors import DataError, OptionError
 from streampgs.expressions.expression import condition
 from streampgs.expressions.functions import FUNCTIONS, SIGNS
-from streampgs.expressions.parser import parsed, quoted
-from streampgs.expressions.tree import Column, Source
+from streampgs.expressions.parser import Column, Source, parsed, quoted
 
 COLUMNS = {
     "delay": pa.array([1, 20, None], pa.int64()),

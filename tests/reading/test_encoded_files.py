@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from streampgs.base.errors import DataError
 from streampgs.data.sampling import sampled_rows
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
+from streampgs.formats.allowance import decoding_within
 from streampgs.options.commands import EncodingOptions
 from streampgs.reading.decode import Group, columns_of_batch, raw_slices
 from streampgs.table.catalog import build_catalog
@@ -142,3 +144,21 @@ def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Pa
         for batch in raw_slices(shard, g, 5, columns)
     ]
     assert set(raw[0]) == set(table.arrays)
+
+
+def test_a_row_that_takes_more_memory_than_is_allowed_is_refused(tmp_path: Path) -> None:
+    """While rows are sampled, and while they are encoded."""
+    table = pa.table({"t": ["a", "b c", "ab " * 300_000]})
+    write(table, tmp_path / "a.parquet", "parquet", 10)
+    options = EncodingOptions(text=("t",), ngrams=None, char_ngrams=(3, 5))
+    plan = plan_columns(table.schema, options, {}, "a table")
+    encoding = learn(plan, options, [{"t": pa.array(["a"])}])
+    message = r"row 2: column 't' has 900.0 kB, whose features take about 44.1 MB .*\n.* --memory 177MB, .* --ignore t"
+    with decoding_within(1):
+        with pytest.raises(DataError, match=message):
+            rows_of_file(tmp_path / "a.parquet", encoding, 10)
+        columns = Columns(None, None, encoding=plan)
+        with pytest.raises(DataError, match=message):
+            sampled_rows(build_catalog([str(tmp_path / "a.parquet")], columns), columns, 0, 1 << 30)
+    with decoding_within(45 << 20):
+        assert len(rows_of_file(tmp_path / "a.parquet", encoding, 10)) == 3

@@ -13,6 +13,7 @@ from streampgs.encoding.kinds.map import Map
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.kinds.text import Text, TokenList
 from streampgs.encoding.kinds.vector import Vector
+from streampgs.options.commands import EncodingOptions
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -38,3 +39,8 @@ def kind_of(column: Column) -> Kind:
 def of_family(columns: Iterable[Column], family: type[Family]) -> list[tuple[Column, Family]]:
     """The columns whose kind belongs to the family, each with its kind."""
     return [(column, kind) for column in columns if isinstance(kind := KINDS[column.kind], family)]
+
+
+def work_by_column(columns: Iterable[Column], options: EncodingOptions) -> dict[str, float]:
+    """By column of the table: the memory for a byte of it while it is encoded."""
+    return {name: kind_of(column).work(column, options) for column in columns for name in column.sources}

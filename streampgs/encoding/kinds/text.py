@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined, stacked
-from streampgs.encoding.long_texts import character_pieces, tally_of, word_pieces
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
 from streampgs.options.commands import EncodingOptions
@@ -22,23 +22,22 @@ _WEIGHTINGS = {"tf-idf": LOG_COUNTED, "tf": COUNTED, "binary": BINARY}
 _NO_RARITY = np.empty(0, np.float32)
 PIECE_TOKENS = 1 << 19
 """At a time; each takes some twenty bytes."""
+_LARGEST_ROW = 1 << 30
+"""Of a table in memory, in bytes or tokens: the loops count with 32 bits. Rows of files are limited by the memory budget."""
 _WORDS_PER_BYTE = 0.25
-_SMALLEST_PIECE = 1 << 12
 _ENTRY_WORK, _LIST_WORK = 16.0, 4.0  # bytes for a token of a text, and for a byte of a list of tokens
 
 
 class TokenList(BagKind):
-    """Tokens are found and counted for a bounded number of bytes at a time, however long a batch or a row is."""
+    """Tokens are found and counted for a bounded number of bytes at a time, however long a batch is."""
 
     name, plural = "token list", "token lists"
     takes: ClassVar[tuple[str, ...]] = (types.TOKENS,)
     has_rarity = True
 
     def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
-        """Of a row that is longer than a piece only the beginning."""
-        array, most = types.undictionaried(array), self.piece_size(options)
-        for piece, size in _row_pieces(array, self.sizes(array), most):
-            yield from self.whole(column, self.beginning(piece, most) if size > most else piece, options)
+        for piece in self._row_pieces(column, array, options):
+            yield from self.whole(column, piece, options)
 
     def work(self, column: Column, options: EncodingOptions) -> float:
         return _LIST_WORK
@@ -46,19 +45,27 @@ class TokenList(BagKind):
     def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         rarity = book.rarities.get(column.name, _NO_RARITY)
         weighting = _WEIGHTINGS[book.options.text_weights]
-        array, most = types.undictionaried(array), self.piece_size(book.options)
         found = []
-        for piece, size in _row_pieces(array, self.sizes(array), most):
-            if size > most:
-                tallies = [tally_of(book, part) for part in self.parts(column, piece, book.options, most)]
-                bagged = [tally.entries(weighting, rarity, book.first) for tally in tallies]
-            else:
-                bagged = [
-                    bags(book.codes(tokens), tokens.offsets, weighting, rarity, book.first, True)
-                    for tokens in self.whole(column, piece, book.options)
-                ]
+        for piece in self._row_pieces(column, array, book.options):
+            bagged = [
+                bags(book.codes(tokens), tokens.offsets, weighting, rarity, book.first, True)
+                for tokens in self.whole(column, piece, book.options)
+            ]
             found.append(bagged[0] if len(bagged) == 1 else normalized(joined(bagged)))
         return stacked(found)
+
+    def _row_pieces(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[pa.Array]:
+        """Consecutive rows of about `piece_size` in all. A row that is larger is alone."""
+        array, most = types.undictionaried(array), self.piece_size(options)
+        sizes = self.sizes(array)
+        if sizes.max(initial=0) > _LARGEST_ROW:
+            found = f"column '{column.name}' holds a row of {int(sizes.max()):,} bytes or tokens"
+            raise DataError(found, f"write it as several rows, or leave it out with `--ignore {column.name}`")
+        ends, start, done = np.cumsum(sizes), 0, 0
+        while start < len(ends):
+            stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
+            yield array[start:stop]
+            start, done = stop, int(ends[stop - 1])
 
     def piece_size(self, options: EncodingOptions) -> int:
         return PIECE_TOKENS
@@ -72,19 +79,6 @@ class TokenList(BagKind):
         offsets, child = types.lists_of(array)
         yield Tokens.of(child, column.name, offsets)
 
-    def beginning(self, row: pa.Array, most: int) -> pa.Array:
-        """A long row, cut off."""
-        _, child = types.lists_of(row)
-        return pa.LargeListArray.from_arrays(pa.array([0, most], pa.int64()), child[:most])
-
-    def parts(self, column: Column, row: pa.Array, options: EncodingOptions, most: int) -> Iterator[Iterator[Tokens]]:
-        """The tokens of a long row, for each namespace part by part."""
-        _, child = types.lists_of(row)
-        yield (
-            Tokens.of(part, column.name, np.array([0, len(part)], np.int64))
-            for part in (child[first : first + most] for first in range(0, len(child), most))
-        )
-
 
 class Text(TokenList):
     name, plural = "text", "texts"
@@ -95,7 +89,7 @@ class Text(TokenList):
         return 1.0 + _ENTRY_WORK * _tokens_per_byte(options)
 
     def piece_size(self, options: EncodingOptions) -> int:
-        return max(_SMALLEST_PIECE, int(PIECE_TOKENS / _tokens_per_byte(options)))
+        return max(1, int(PIECE_TOKENS / _tokens_per_byte(options)))
 
     def sizes(self, array: pa.Array) -> NDArray[np.int64]:
         bounds = np.asarray(types.bytes_of(array)[1], np.int64)
@@ -111,20 +105,6 @@ class Text(TokenList):
             text, starts, stops, offsets = character_grams(data, bounds, *options.char_ngrams)
             yield Tokens(text, starts, stops, offsets, _of_characters(column))
 
-    def beginning(self, row: pa.Array, most: int) -> pa.Array:
-        text = _bytes_of_one(row)[:most].tobytes()
-        if types.class_of(row.type) != types.STRING:
-            return pa.array([text], pa.large_binary())
-        whole = len(text) - next((n for n in range(1, min(4, len(text)) + 1) if text[-n] & 0xC0 != 0x80), 0)
-        return pa.Array.from_buffers(pa.large_string(), 1, pa.array([text[:whole]], pa.large_binary()).buffers())
-
-    def parts(self, column: Column, row: pa.Array, options: EncodingOptions, most: int) -> Iterator[Iterator[Tokens]]:
-        text, is_text = _bytes_of_one(row), types.class_of(row.type) == types.STRING
-        if options.ngrams is not None:
-            yield word_pieces(text, options.ngrams, most, column.name, is_text)
-        if options.char_ngrams is not None:
-            yield character_pieces(text, options.char_ngrams, most, _of_characters(column), is_text)
-
 
 def _tokens_per_byte(options: EncodingOptions) -> float:
     found = 0.0
@@ -137,20 +117,6 @@ def _tokens_per_byte(options: EncodingOptions) -> float:
 
 def _of_characters(column: Column) -> str:
     return f"{column.name} characters"
-
-
-def _bytes_of_one(row: pa.Array) -> NDArray[np.uint8]:
-    data, bounds = types.bytes_of(row)
-    return data[bounds[0] : bounds[1]]
-
-
-def _row_pieces(array: pa.Array, sizes: NDArray[np.int64], most: int) -> Iterator[tuple[pa.Array, int]]:
-    """Consecutive rows of about `most` in all, and their size. A row that is larger is alone."""
-    ends, start, done = np.cumsum(sizes), 0, 0
-    while start < len(ends):
-        stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
-        yield array[start:stop], int(ends[stop - 1]) - done
-        start, done = stop, int(ends[stop - 1])
 
 
 def rows_with(book: Codebook, tokens: Tokens, counts: NDArray[np.int64]) -> None:
