@@ -164,7 +164,6 @@ OPENED_OTHERWISE = {
     ("run/lock.py", "os.open"): "the folder of the run",
     ("run/cache_place.py", "open"): "a new file, never an existing one",
     ("cli/streams.py", "os.open"): "/dev/null",
-    ("cli/warm_up_command.py", "pq.write_table"): "in a temporary folder of this process",
 }
 
 

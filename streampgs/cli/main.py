@@ -9,7 +9,7 @@ import click
 
 from streampgs import __version__
 from streampgs.base.errors import OptionError, StreampgsError
-from streampgs.cli import model_commands, pack_command, synth_command, train_commands, warm_up_command
+from streampgs.cli import model_commands, pack_command, synth_command, train_commands
 from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
 from streampgs.cli.options import Commands
 from streampgs.cli.streams import make_robust
@@ -34,7 +34,7 @@ def cli() -> None:
 
     Training stays within a memory budget and can be paused at any moment: a resumed run gives the same bits as one that
     was never paused. New shards can join at any time. It starts within a second or two; only the first start with a loss
-    compiles its loops for some 15 seconds (streampgs warm-up does it in advance).
+    compiles its loops, for some 15 seconds.
 
     \b
       streampgs pack data.csv.gz shards/                       convert a file to shards
@@ -54,7 +54,6 @@ for _command in (
     model_commands.evaluate,
     model_commands.predict,
     synth_command.synth,
-    warm_up_command.warm_up,
 ):
     cli.add_command(_command)
 

@@ -683,16 +683,6 @@ class HistoryOptions(Checked):
 
 
 @dataclass(frozen=True)
-class WarmUpOptions(Checked):
-    """What `streampgs warm-up` compiles."""
-
-    # fmt: off
-    loss: str | tuple[str, ...] = option(tuple(LOSSES), Listed(of=Choice("LOSS", LOSSES, ELSEWHERE)), COMMON,
-        "Compile the loops of this loss; may list several.", shown="all losses")
-    # fmt: on
-
-
-@dataclass(frozen=True)
 class SynthOptions(Checked):
     """What `streampgs synth` writes."""
 
