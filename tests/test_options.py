@@ -84,11 +84,11 @@ shown = Number().text
 NO_NUMBERS = [0.0, -1.0, math.nan, math.inf, -math.inf]
 
 WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
-    ({"loss": "log"}, "--loss 'log' is unknown"),
+    ({"loss": "log"}, "--loss log is unknown"),
     ({"loss": ""}, "--loss '' is unknown"),
-    ({"returns": "best"}, "--return 'best' is unknown"),
-    ({"sampling": "shuffle"}, "--sampling 'shuffle' is unknown"),
-    ({"on_bad_row": "ignore"}, "--on-bad-row 'ignore' is unknown"),
+    ({"returns": "best"}, "--return best is unknown"),
+    ({"sampling": "shuffle"}, "--sampling shuffle is unknown"),
+    ({"on_bad_row": "ignore"}, "--on-bad-row ignore is unknown"),
     *[({"p": p}, f"--p {shown(p)} is not") for p in (1.0, SMALLEST_P - 1e-9, 2.0 + 1e-9, 0.0, -2.0, 3.0, math.nan, math.inf)],
     *[({"sigma": sigma}, f"--sigma {shown(sigma)} is not 'auto' or a number above 0") for sigma in NO_NUMBERS],
     *[({"ball": ball}, f"--ball {shown(ball)} is not 'auto' or 'none' or a number above 0") for ball in NO_NUMBERS],
@@ -270,5 +270,5 @@ def test_a_name_of_another_library_suggests_options_that_exist(options):
 def test_a_loss_of_another_library_suggests_one_that_exists(loss):
     assert loss in LOSSES
     for name in NAMES_OF_LOSSES[loss].replace("-", "_").split():
-        with pytest.raises(OptionError, match=rf"'{name}' is unknown\n  → did you mean {loss}\? choose one of"):
+        with pytest.raises(OptionError, match=rf"{name} is unknown\n  → did you mean {loss}\? choose one of"):
             ModelOptions(loss=name)

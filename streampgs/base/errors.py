@@ -9,7 +9,7 @@ from typing import Any
 
 from streampgs.base.printable import printable_lines, without_secrets
 
-_NAMES_SHOWN = 20
+_NAMES_SHOWN, _LONGEST_VALUE = 20, 80
 MARKED = re.compile(r"`((?:--|streampgs |producer \| )[^`]*)`|(?<![\w-])--[a-z][a-z0-9-]*")
 """What messages mark: an option with its value (`--l1 0.5`), and a command with its arguments (`streampgs resume RUN`). An
 option alone needs no mark. Python has other words for them, see options.messages."""
@@ -84,10 +84,12 @@ class OptionError(StreampgsError):
 class BadValue(OptionError):
     """A value that an option cannot take."""
 
-    def __init__(self, flag: str, value: Any, written: str, complaint: str, remedy: str) -> None:
-        """`flag`: empty where a word is read before its option is known. `written`: the value as on the command line."""
+    def __init__(self, value: Any, complaint: str, remedy: str, flag: str = "") -> None:
+        """`flag`: empty while the option is not known."""
         self.flag, self.value, self.complaint = flag, value, complaint
-        given = f"`{flag} {written}`" if flag and written else flag or written
+        written = f"{value:.10g}" if isinstance(value, float) else str(value) or "''"
+        shown = written if isinstance(value, str | int | float) or len(written) <= _LONGEST_VALUE else ""
+        given = f"`{flag} {shown}`" if flag and shown else flag or f"'{shown}'"
         super().__init__(f"{given} {complaint}".rstrip(), remedy)
 
 

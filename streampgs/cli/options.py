@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from streampgs.base.errors import OptionError, command_words
+from streampgs.base.errors import command_words
 from streampgs.options.fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
 
 _EVERYTHING = "streampgs.help-all"
 
 
 class Word(click.ParamType[Any]):
-    """A word on the command line, parsed by the option's value."""
+    """A word on the command line; the dataclass of the option reads it."""
 
     def __init__(self, value: Text) -> None:
         self.name = value.metavar
@@ -25,10 +25,7 @@ class Word(click.ParamType[Any]):
         return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._value.parse(value) if isinstance(value, str) else value
-        except OptionError as error:
-            self.fail(str(error), param, ctx)
+        return self._value.word(value) if isinstance(value, str) else value
 
 
 class DeclaredOption(click.Option):

@@ -30,19 +30,15 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {letter + end: 2 ** (10 * (1 + power)) for power, letter in enumerate("KMGT") for end in ("", "IB")}
 
 
-def _unreadable(text: Any, complaint: str, remedy: str = "") -> BadValue:
-    return BadValue("", text, f"'{text}'", complaint, remedy)
-
-
 def parse_size(text: str | int) -> int:
     """Bytes from '512MB', '2GiB', '1.5G' or a plain number."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(text))
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _UNITS:
-        raise _unreadable(text, "is not a valid size", "write it like 512MB, 2GiB or 1.5G")
+        raise BadValue(text, "is not a valid size", "write it like 512MB, 2GiB or 1.5G")
     size = float(match.group(1)) * _UNITS[unit]
     if size > _LARGEST:
-        raise _unreadable(text, "is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
+        raise BadValue(text, "is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
     return int(size)
 
 
@@ -50,7 +46,7 @@ def parse_duration(text: str | float) -> float:
     """Seconds from '30s', '5m', '1h' or a plain number."""
     match = re.fullmatch(r"\s*\+?([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
     if match is None:
-        raise _unreadable(text, "is not a valid duration", "write it like 30s, 5m or 1h")
+        raise BadValue(text, "is not a valid duration", "write it like 30s, 5m or 1h")
     return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
 
 
@@ -71,7 +67,7 @@ def values_of(option: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Text:
-    """Any text. The other kinds of values override how a word is read and checked."""
+    """Any text. The other kinds of values override how a value is read."""
 
     symbol: str = "TEXT"
 
@@ -79,22 +75,22 @@ class Text:
     def metavar(self) -> str:
         return self.symbol
 
-    def parse(self, text: str) -> Any:
-        """The value of a word on the command line."""
+    def word(self, text: str) -> Any:
+        """A word on the command line, where it means something else than the same text in Python."""
         return text
 
-    def settle(self, flag: str, value: Any) -> Any:
+    def read(self, value: Any) -> Any:
         """The value in its final type; BadValue if it is not valid. A text is read as on the command line."""
         if isinstance(value, str | os.PathLike) or (isinstance(value, Integral) and not isinstance(value, bool)):
             return str(value)
-        raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give a text")
+        raise BadValue(value, f"is a {type(value).__name__}", "give a text")
 
-    def read(self, flag: str, text: str) -> Any:
-        """The value of a word that was given for an option."""
+    def settle(self, flag: str, value: Any) -> Any:
+        """As `read`; the error names the option."""
         try:
-            return self.parse(text)
+            return self.read(value)
         except BadValue as fault:
-            raise BadValue(flag, text, text, fault.complaint, fault.remedy) from None
+            raise BadValue(fault.value, fault.complaint, fault.remedy, flag) from None
 
     def text(self, value: Any) -> str:
         """The value as a user would write it."""
@@ -118,24 +114,21 @@ class Number(Text):
     def metavar(self) -> str:
         return "|".join((self.symbol, *self.words))
 
-    def parse(self, text: str) -> float | str:
-        if text in self.words:
-            return text
-        try:
-            return int(text) if self.whole else float(text)
-        except ValueError:
-            raise _unreadable(text, f"is not {self.range_text}", self.remedy or f"give {self.range_text}") from None
+    def number(self, text: str) -> float:
+        return int(text) if self.whole else float(text)
 
-    def settle(self, flag: str, value: Any) -> Any:
-        number: Any = self.read(flag, value) if isinstance(value, str) else value
-        if isinstance(number, str):
-            return number
+    def read(self, value: Any) -> Any:
+        if isinstance(value, str) and value in self.words:
+            return value
+        try:
+            number: Any = self.number(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
         is_number = isinstance(number, Real) and not isinstance(number, bool)
         if not is_number or not self._allows(number):
-            written = self.text(number) if is_number else str(value)
-            raise BadValue(flag, value, written, f"is not {self.range_text}", self.remedy or f"give {self.range_text}")
+            raise BadValue(value, f"is not {self.range_text}", self.remedy or f"give {self.range_text}")
         if self.whole and math.isinf(self.high) and number > _LARGEST:
-            raise BadValue(flag, value, self.text(number), "is too large", f"give at most {self.text(_LARGEST)}")
+            raise BadValue(number, "is too large", f"give at most {self.text(_LARGEST)}")
         return int(number) if self.whole else float(number)
 
     def _allows(self, number: Any) -> bool:
@@ -169,7 +162,7 @@ class Size(Number):
     whole: bool = True
     noun = "a size"
 
-    def parse(self, text: str) -> int:
+    def number(self, text: str) -> int:
         return parse_size(text)
 
     def text(self, value: Any) -> str:
@@ -184,7 +177,7 @@ class Duration(Number):
     low: float = 0
     noun = "a duration"
 
-    def parse(self, text: str) -> float:
+    def number(self, text: str) -> float:
         return parse_duration(text)
 
     def text(self, value: Any) -> str:
@@ -208,14 +201,10 @@ class Total(Text):
     def metavar(self) -> str:
         return f"[+]{self.of.metavar}"
 
-    def parse(self, text: str) -> Any:
-        return More(self.of.parse(text[1:])) if re.match(r"\+[0-9.]", text) else self.of.parse(text)  # type: ignore[arg-type]
-
-    def settle(self, flag: str, value: Any) -> Any:
-        given = self.read(flag, value) if isinstance(value, str) else value
-        if isinstance(given, More):
-            return More(self.of.settle(flag, given.amount))
-        return self.of.settle(flag, given)
+    def read(self, value: Any) -> Any:
+        if isinstance(value, str) and re.match(r"\+[0-9.]", value):
+            return More(self.of.read(value[1:]))
+        return More(self.of.read(value.amount)) if isinstance(value, More) else self.of.read(value)
 
 
 @dataclass(frozen=True)
@@ -231,11 +220,11 @@ class Choice(Text):
     def metavar(self) -> str:
         return self.symbol or "|".join(self.names)
 
-    def settle(self, flag: str, value: Any) -> str:
+    def read(self, value: Any) -> str:
         if not isinstance(value, str) or value not in tuple(self.names):
             near = " or ".join(meant(value, self.names, self.elsewhere)) if isinstance(value, str) else ""
             question = f"did you mean {near}? " if near else ""
-            raise BadValue(flag, value, repr(value), "is unknown", f"{question}choose one of {', '.join(self.names)}")
+            raise BadValue(value, "is unknown", f"{question}choose one of {', '.join(self.names)}")
         return str(value)
 
 
@@ -245,17 +234,17 @@ class Label(Text):
 
     symbol: str = "VALUE"
 
-    def parse(self, text: str) -> float | str:
+    def word(self, text: str) -> float | str:
         try:
             return float(text)
         except ValueError:
             return text
 
-    def settle(self, flag: str, value: Any) -> float | str:
+    def read(self, value: Any) -> float | str:
         if isinstance(value, str):
             return value
         if not isinstance(value, Real) or not math.isfinite(value):
-            raise BadValue(flag, value, str(value), "is not a label", "give a finite number or a text")
+            raise BadValue(value, "is not a label", "give a finite number or a text")
         return float(value)
 
 
@@ -265,9 +254,9 @@ class Flag(Text):
 
     symbol: str = ""
 
-    def settle(self, flag: str, value: Any) -> bool:
+    def read(self, value: Any) -> bool:
         if type(value).__name__ not in ("bool", "bool_"):
-            raise BadValue(flag, value, str(value), "is not True or False", "give True or False")
+            raise BadValue(value, "is not True or False", "give True or False")
         return bool(value)
 
 
@@ -277,12 +266,12 @@ class FilePath(Text):
 
     symbol: str = "PATH"
 
-    def parse(self, text: str) -> Path:
+    def word(self, text: str) -> Path:
         return Path(text)
 
-    def settle(self, flag: str, value: Any) -> Path:
+    def read(self, value: Any) -> Path:
         if not isinstance(value, str | os.PathLike):
-            raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give the path of a file or folder")
+            raise BadValue(value, f"is a {type(value).__name__}", "give the path of a file or folder")
         return Path(value)
 
 
@@ -293,20 +282,12 @@ class Lengths(Text):
     symbol: str = "A-B"
     high: int = 32
 
-    def parse(self, text: str) -> tuple[int, int]:
-        match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", text)
-        if match is None:
-            raise _unreadable(text, "is not a range of lengths", "write it like 1-2 or 3")
-        return int(match.group(1)), int(match.group(2) or match.group(1))
-
-    def settle(self, flag: str, value: Any) -> tuple[int, int]:
-        given = values_of(self.read(flag, value) if isinstance(value, str) else value)
-        shortest, longest = given * 2 if len(given) == 1 else given if len(given) == 2 else (0, 0)
-        numbers = isinstance(shortest, Integral) and isinstance(longest, Integral)
-        if not numbers or not 1 <= shortest <= longest <= self.high:
-            written = "-".join(map(str, given))
-            raise BadValue(flag, value, written, "", f"give lengths like 1-2, from 1 to {self.high}")
-        return int(shortest), int(longest)
+    def read(self, value: Any) -> tuple[int, int]:
+        match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", "-".join(map(str, values_of(value))))
+        shortest, longest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= shortest <= longest <= self.high:
+            raise BadValue(value, "is not a range of lengths", f"give lengths like 1-2, from 1 to {self.high}")
+        return shortest, longest
 
 
 @dataclass(frozen=True)
@@ -315,10 +296,10 @@ class Pair(Text):
 
     symbol: str = "A,B"
 
-    def settle(self, flag: str, value: Any) -> tuple[str, str]:
+    def read(self, value: Any) -> tuple[str, str]:
         names = tuple(value.split(",")) if isinstance(value, str) else values_of(value)
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
-            raise BadValue(flag, value, str(value), "", "name two columns with a comma between them")
+            raise BadValue(value, "is not a pair of columns", "name two columns with a comma between them")
         return names
 
 
@@ -337,17 +318,17 @@ class Listed(Text):
         first, *words = self.of.metavar.split("|")
         return "|".join((f"{first}[,…]", *words))
 
-    def parse(self, text: str) -> Any:
-        return tuple(self.of.parse(part.strip()) for part in text.split(","))
+    def read(self, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [self.of.word(part.strip()) for part in value.split(",")]
+        return self._read_each(values_of(value))
 
-    def settle(self, flag: str, value: Any) -> Any:
-        given = self.read(flag, value) if isinstance(value, str) else value
-        values = tuple(self.of.settle(flag, one) for one in values_of(given))
+    def _read_each(self, given: tuple[Any, ...]) -> Any:
+        values = tuple(map(self.of.read, given))
         repeated = self.unique and len(set(values)) < len(values)
         if not values or repeated or (len(values) > 1 and any(word in values for word in self.alone)):
             words = "".join(f", and '{word}' alone" for word in self.alone)
-            written = ",".join(map(self.of.text, values))
-            raise BadValue(flag, value, written, "", f"give each value once{words}")
+            raise BadValue(",".join(map(self.of.text, values)), "", f"give each value once{words}")
         return values[0] if len(values) == 1 and not self.always else values
 
 
@@ -362,12 +343,9 @@ class Repeated(Listed):
     def metavar(self) -> str:
         return self.of.metavar
 
-    def parse(self, text: str) -> Any:
-        return self.of.parse(text)
-
-    def settle(self, flag: str, value: Any) -> Any:
+    def read(self, value: Any) -> Any:
         given = () if value is None else values_of(value)
-        return () if self.always and not given else super().settle(flag, given)
+        return () if self.always and not given else self._read_each(given)
 
 
 @dataclass(frozen=True)

@@ -42,30 +42,25 @@ class _Types(Text):
 
     symbol: str = "COLUMN=TYPE,…"
 
-    def parse(self, text: str) -> dict[str, str]:
-        pairs = [part.rpartition("=") for part in text.split(",") if part]
-        if not all(name and kind for name, _, kind in pairs):
-            raise BadValue("", text, f"'{text}'", "is not a list of types", "write it like age=int64,zip=string")
-        return {name.strip(): kind.strip() for name, _, kind in pairs}
-
-    def settle(self, flag: str, value: Any) -> tuple[tuple[str, str], ...]:
-        given = self.read(flag, value) if isinstance(value, str) else value
-        pairs = given.items() if isinstance(given, dict) else values_of(given)
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise BadValue(flag, value, str(value), "", "give a type for each column, like {'age': 'int64'}")
-        return tuple(
-            sorted((name, Choice(names=TYPES).settle(f"{flag} {name} with type", kind)) for name, kind in pairs)
-        )
+    def read(self, value: Any) -> tuple[tuple[str, str], ...]:
+        if isinstance(value, str):
+            parts = (part.rpartition("=") for part in value.split(",") if part)
+            pairs = [(name.strip(), kind.strip()) for name, _, kind in parts]
+        else:
+            pairs = list(value.items() if isinstance(value, dict) else values_of(value))
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 and all(pair) for pair in pairs):
+            raise BadValue(value, "is not a list of types", "write it like age=int64,zip=string")
+        return tuple(sorted((name, Choice(names=TYPES).read(kind)) for name, kind in pairs))
 
 
 @dataclass(frozen=True)
 class _Delimiter(Text):
     symbol: str = "C"
 
-    def settle(self, flag: str, value: Any) -> str:
+    def read(self, value: Any) -> str:
         character = "\t" if isinstance(value, str) and value == "\\t" else str(value)
         if not isinstance(value, str) or len(character.encode()) != 1:
-            raise BadValue(flag, value, repr(character), "is not one byte", "give a single character, like ';'")
+            raise BadValue(value, "is not one byte", "give a single character, like ';'")
         return character
 
 

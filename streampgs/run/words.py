@@ -124,7 +124,8 @@ def solver_notes(models: Models, window: Window) -> list[str]:
     ):
         notes.append(
             f"each step of `--solver {solver}` computes all {models.features:,} weights of "
-            f"{counted(len(models.lanes), 'model')}: with a larger --batch there are fewer steps, and with a given --sigma fewer models"
+            f"{counted(len(models.lanes), 'model')}: with a larger --batch there are fewer steps, and with a given --sigma "
+            "fewer models"
         )
     return notes
 
