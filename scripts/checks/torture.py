@@ -1,6 +1,6 @@
-"""Kill trainers, damage their files, break their disks, stores and streams, and forge their records; count the results.
+"""Kill trainers, damage their files, break their disks and stores; count the results.
 
-    python -m scripts.checks.torture [--kills 600] [--corruptions 800] [--forgeries 400] [--trials 6] [--follows 6] [--seed 1]
+    python -m scripts.checks.torture [--kills 600] [--corruptions 800] [--trials 6] [--follows 6] [--seed 1]
 
 After each attempt the run is resumed. It must end with the same bits of λ as the undisturbed run, or refuse with an error
 that names the damaged file. Exits with 1 if a run was lost; each lost run is printed with the command that repeats it.
@@ -22,7 +22,7 @@ from tests.faults.torture.tally import LOST, Tally
 
 PROCESSES = 20
 """One kill in this many hits a real process of the command line, which takes a second just to start."""
-SHARED = ("kills", "processes", "corruptions", "forgeries")
+SHARED = ("kills", "processes", "corruptions")
 """Options that count attempts on all cases together."""
 
 
@@ -34,7 +34,6 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=600)
     parser.add_argument("--corruptions", type=int, default=800)
-    parser.add_argument("--forgeries", type=int, default=400)
     parser.add_argument("--trials", type=int, default=6, help="attempts of each other kind, for each case")
     parser.add_argument("--follows", type=int, default=6, help="attempts of --follow, for each place")
     parser.add_argument("--cases", default="", help="only these cases, separated by commas")

@@ -13,15 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.base.checks import decode, encode
 from streampgs.base.errors import StreampgsError
-from streampgs.options.commands import EncodingOptions, Limits, ModelOptions
-from streampgs.order.cursor import Arrival, Cursor
 from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.seal import SealBroken, read_sealed
-from tests.faults.torture.forgery import VALUES, changed, places, without
 from tests.faults.torture.mutations import PACKED, SHARDS, read_mutations
 
 FILES = int(os.environ.get("STREAMPGS_FUZZ", "12"))
@@ -114,42 +110,3 @@ def test_offsets_of_a_damaged_arrow_stream_lead_nowhere(number: int, tmp_path: P
     """Without a check of each batch, the process ends with a segmentation fault."""
     found = read_mutations("rows.arrows", PACKED["rows.arrows"], True, range(number, number + 1), tmp_path)
     assert found == {"refused": 1}
-
-
-RECORDS = [
-    (ModelOptions, encode(ModelOptions(classes=("no", "yes"), sigma=(1e-3, 1e-4)))),
-    (
-        Limits,
-        {"epochs": 3, "rows": None, "seconds": 1.5, "target_accuracy": 0.9, "target_gap": None},
-    ),
-    (EncodingOptions, {"text": ("a",), "ngrams": (1, 2), "cross": (("a", "b"),), "hash_bits": 12}),
-    (Cursor, encode(Cursor((Arrival(0, 0, 3, 9), Arrival(1, 2, 4, 12)), 1, 5, 0, 17))),
-]
-
-
-def lists(value: object) -> object:
-    """The value as JSON returns it: with lists for tuples."""
-    if isinstance(value, dict):
-        return {name: lists(part) for name, part in value.items()}
-    return [lists(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-@pytest.mark.parametrize("number", range(len(RECORDS)))
-@given(data=st.data())
-def test_a_record_has_the_declared_types_or_is_refused(number: int, data: st.DataObject) -> None:
-    """An accepted record is encoded to an equal record."""
-    kind, record = RECORDS[number]
-    record = lists(record)
-    where = data.draw(st.sampled_from([place for place in places(record) if place]))
-    value = data.draw(st.sampled_from(VALUES))
-    claim = (
-        without(record, where)
-        if isinstance(where[-1], str) and data.draw(st.booleans())
-        else changed(record, where, value)
-    )
-    try:
-        found = decode(kind, claim)
-    except ValueError as error:
-        assert kind.__name__ in str(error)
-    else:
-        assert decode(kind, lists(encode(found))) == found

@@ -22,7 +22,7 @@ TRIALS = [
     for case in CASES
     for kind in kinds_of(case)
     if (kind.option == "trials" and case.name in ("sparse-parquet", "encoded", "growing"))
-    or (kind.option == "trials" and case.name in ("bucket-encoded", "stream-encoded") and len(kind.places) == 1)
+    or (kind.option == "trials" and case.name in ("bucket-encoded",) and len(kind.places) == 1)
     or kind.option == "follows"
 ]
 
@@ -41,7 +41,7 @@ def test_a_killed_trainer_resumes_with_the_same_bits(torturer: Torturers, name: 
     assert tally.worst()
 
 
-@pytest.mark.parametrize("name", ["encoded", "bucket-encoded", "stream"])
+@pytest.mark.parametrize("name", ["encoded", "bucket-encoded"])
 def test_a_killed_command_line_resumes_with_the_same_bits(torturer: Torturers, name: str) -> None:
     assert tried(torturer(name), "processes", 3).count(SURVIVED) >= 3
 
@@ -53,11 +53,6 @@ def test_a_damaged_file_costs_no_bit_or_is_named(torturer: Torturers, name: str)
     assert tally.count(REFUSED) > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_untrusted_run_does_no_harm(torturer: Torturers, name: str) -> None:
-    assert tried(torturer(name), "forgery", 8).count(REFUSED) > 4
-
-
 @pytest.mark.parametrize(("name", "trial"), TRIALS)
 def test_a_run_survives(torturer: Torturers, name: str, trial: str) -> None:
     tally = tried(torturer(name), trial, 1)
@@ -67,13 +62,13 @@ def test_a_run_survives(torturer: Torturers, name: str, trial: str) -> None:
 
 
 def test_the_script_counts_its_attempts(tmp_path: Path) -> None:
-    words = ["--kills", "2", "--corruptions", "2", "--forgeries", "2", "--trials", "0", "--cases", "encoded,growing"]
+    words = ["--kills", "2", "--corruptions", "2", "--trials", "0", "--cases", "encoded,growing"]
     done = run_script(*words, "--folder", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The most expensive kills:" in done.stdout
     last = re.fullmatch(r"(\d+) tried in \d+ s, 0 lost", done.stdout.splitlines()[-1])
     assert last is not None
-    assert int(last[1]) >= 6
+    assert int(last[1]) >= 4
     assert f"| all | {last[1]} |" in done.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shlex
 import shutil
@@ -18,15 +19,10 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from streampgs.base.errors import RunError, StreampgsError
-from streampgs.encoding import types
-from streampgs.model.inspection import inspect_run
-from streampgs.model.model import Model
+from streampgs.base.errors import RunError
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
-from streampgs.run.memory import peak_rss_bytes
-from streampgs.run.seal import SealBroken, read_sealed
-from tests.faults.torture.forgery import changed, seal
+from streampgs.run.seal import read_sealed
 from tests.faults.torture.subjects import Subject
 
 Subjects = Callable[[str], Subject]
@@ -39,8 +35,14 @@ def paused(subject: Subject, **more: object) -> Path:
 
 
 def forge(path: Path, **claims: object) -> None:
-    table, record = read_sealed(path)
-    seal(path, table, {**record, **claims})
+    """Change the record of a file without rows, and seal the file again."""
+    _, record = read_sealed(path)
+    schema = pa.schema({}).with_metadata({b"streampgs": json.dumps({**record, **claims}).encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    content = sink.getvalue().to_pybytes()
+    path.write_bytes(content + b"spgseal1" + hashlib.sha256(content).digest())
 
 
 class Notes:
@@ -132,26 +134,6 @@ def test_a_killed_start_with_rows_from_memory_starts_again(tmp_path: Path) -> No
 # Commands that only read a run.
 
 
-@pytest.mark.parametrize(
-    ("place", "claim"),
-    [(("lanes", "values"), {}), (("race", "values"), {}), (("run", "values", "options"), {"p": 7}),
-     (("worker", "values", "cursor"), None), (("meter", "values"), "many"), (("lanes", "values", "specs"), [{}])],
-    ids=str,
-)  # fmt: skip
-def test_reading_a_forged_checkpoint_is_an_error_that_names_it(
-    subject: Subjects, place: tuple[str, ...], claim: object
-) -> None:
-    run = paused(subject("sparse-arrow"))
-    newest = RunFolder(run).checkpoints()[-1]
-    table, record = read_sealed(newest)
-    seal(newest, table, changed(record, ("sections", *place), claim))
-    for look in (inspect_run, Model.load):
-        with pytest.raises(RunError) as refused:
-            look(run)
-        assert newest.name in refused.value.found
-        assert refused.value.remedy
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     sparse = subject("sparse-arrow")
@@ -161,18 +143,6 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     checkpoint.sections["lanes"].arrays["0.dual"][3] = number
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
     with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is not finite"):
-        sparse.start_or_resume(run)
-
-
-def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None:
-    """Sums over workers must not overflow: negative counts never end."""
-    sparse = subject("sparse-arrow")
-    run = paused(sparse)
-    newest = RunFolder(run).checkpoints()[-1]
-    checkpoint = RunFolder(run).newest_checkpoint()
-    checkpoint.sections["lanes"].arrays["0.steps"][...] = 1 << 62
-    RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
-    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*steps"):
         sparse.start_or_resume(run)
 
 
@@ -200,45 +170,6 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "around", [pa.list_, lambda kind: pa.list_(pa.struct({"indices": pa.list_(pa.int8()), "values": pa.list_(kind)}))]
-)
-def test_the_work_on_a_type_does_not_grow_with_a_power_of_its_depth(
-    around: Callable[[pa.DataType], pa.DataType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, calls, storage_of = pa.int32(), [0], types.storage_of
-
-    def counting(kind: pa.DataType) -> pa.DataType:
-        calls[0] += 1
-        assert calls[0] < 10_000
-        return storage_of(kind)
-
-    monkeypatch.setattr(types, "storage_of", counting)
-    for _ in range(60):
-        kind = around(kind)
-    assert types.class_of(kind) is None
-    assert types.class_of(pa.list_(kind)) is None
-
-
-@pytest.mark.parametrize(
-    "record",
-    [b"[" * 200_000, b'{"a":' * 200_000, b"9" * 5000, b'{"a": [' + b"[]," * 23_000_000 + b"[]]}"],
-    ids=range(4),
-)
-def test_a_record_that_would_crash_or_fill_the_memory_is_damage(record: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "run.arrows"
-    schema = pa.schema({}).with_metadata({b"streampgs": record})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema):
-        pass
-    data = sink.getvalue().to_pybytes()
-    path.write_bytes(data + b"spgseal1" + hashlib.sha256(data).digest())
-    before = peak_rss_bytes()
-    with pytest.raises(SealBroken, match="its contents are not"):
-        read_sealed(path)
-    assert peak_rss_bytes() - before < 600 * 10**6
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "link"])
 def test_odd_files_in_a_cache_are_replaced(subject: Subjects, kind: str) -> None:
     parquet = subject("sparse-parquet")
@@ -262,40 +193,3 @@ def test_no_source_executes_data() -> None:
         names = {token.string for token in tokens if token.type == tokenize.NAME}
         assert not names & forbidden, source
         assert not {"subprocess", "system"} & names, source
-
-
-def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
-    sparse = subject("sparse-arrow")
-    run = paused(sparse)
-    table, record = read_sealed(run / "catalog.arrows")
-    paths = table.column("path").to_pylist()
-    paths[1] = "/" + "x" * 300
-    place = table.schema.get_field_index("path")
-    seal(run / "catalog.arrows", table.set_column(place, "path", [paths]), record)
-    with pytest.raises(StreampgsError, match=r"x{300}"):
-        sparse.start_or_resume(run)
-
-
-FORGED_BEFORE = [
-    ("run.arrows", ("sizes", "block_bytes"), 1 << 31),
-    ("checkpoint", ("sections", "models", "values", "sigma_rows"), 0.5),
-    ("checkpoint", ("sections", "lanes", "values", "specs", 0, "batch"), 1 << 32),
-    ("checkpoint", ("sections", "race", "values", "judges_on"), float("inf")),
-    ("checkpoint", ("sections", "run", "values", "options", "weight"), "x"),
-]
-
-
-@pytest.mark.parametrize(("name", "place", "value"), FORGED_BEFORE, ids=str)
-def test_values_that_once_ended_in_a_traceback_are_refused_or_harmless(
-    subject: Subjects, name: str, place: tuple, value: object
-) -> None:
-    growing = subject("growing")
-    run = growing.new_run()
-    growing.start_or_resume(run, rows=growing.case.rows * 3 // 2)
-    path = RunFolder(run).checkpoints()[-1] if name == "checkpoint" else run / name
-    table, record = read_sealed(path)
-    seal(path, table, changed(record, place, value))
-    try:
-        growing.start_or_resume(run)
-    except RunError as refused:
-        assert refused.remedy

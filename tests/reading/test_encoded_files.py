@@ -87,6 +87,47 @@ def test_rows_from_files_equal_rows_in_memory(file_format: str, tmp_path: Path, 
     assert found == encoded(encoding, table.arrays, table.rows)
 
 
+NESTED = {
+    "dictionary in a list": pa.array([["a", "b"], None, ["b"], [], ["a"]]).cast(
+        pa.list_(pa.dictionary(pa.int8(), pa.string()))
+    ),
+    "dictionary in a struct": pa.StructArray.from_arrays(
+        [pa.array(["a", "b", None, "b", "a"]).dictionary_encode(), pa.array([1, 2, 3, 4, None])],
+        ["c", "n"],
+        mask=pa.array([False, False, False, True, False]),
+    ),
+    "dictionary of numbers": pa.array([1.5, 2.5, None, 1.5, 2.5]).dictionary_encode(),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array(["x", None])),
+    "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None, "[1]", "{}", "2"])),
+    "bits": pa.array([True, None, False, True, False]),
+    "nothing below": pa.array([None] * 5, pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))])),
+    "map": pa.array([[], None, [], [("a", 1.0)], []], pa.map_(pa.string(), pa.float32())),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("file_format", ["arrow", "zstd"])
+def test_types_that_only_arrow_files_have(name: str, file_format: str, tmp_path: Path) -> None:
+    table = pa.table({"x": NESTED[name], "number": pa.array(range(5))})
+    options = EncodingOptions(hash_bits=10)
+    encoding = learn(
+        plan_columns(table.schema, options, {}, "a table"),
+        options,
+        [{name: table[name].combine_chunks() for name in table.schema.names}],
+        (),
+    )
+    expected = encoded(encoding, {name: table[name] for name in table.schema.names}, 5)
+    path = tmp_path / "table.arrow"
+    with pa.ipc.new_file(
+        str(path),
+        table.schema,
+        options=pa.ipc.IpcWriteOptions(compression=None if file_format == "arrow" else file_format),
+    ) as writer:
+        writer.write_table(table, max_chunksize=3)
+    for slice_rows in (1, 2, 100):
+        assert rows_of_file(path, encoding, slice_rows) == expected
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_dictionaries_may_grow_from_batch_to_batch(file_format: str, tmp_path: Path) -> None:
     """Parquet has a new dictionary in each row group. Arrow files extend theirs."""

@@ -375,6 +375,18 @@ def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
 
 
+def test_files_that_have_only_known_rows_are_told(table: Path) -> None:
+    known = list_table(str(table)).files
+    DeltaTable(str(table)).optimize.compact()
+    append(table, 9)
+    change = change_of(list_table(str(table)), known)
+    assert len(change.added) == 2
+    assert len(change.rewritten) == 1
+    append(table, 10)
+    DeltaTable(str(table)).optimize.compact()  # twice: with rows that are not known
+    assert change_of(list_table(str(table)), known).rewritten == ()
+
+
 def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 7")
@@ -388,3 +400,23 @@ def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     ]
     assert len(change.gone) == 3
     assert not all(removal.keeps_rows for removal in change.removals)
+
+
+def test_restored_files_are_not_missing(table: Path) -> None:
+    known = list_table(str(table)).files
+    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
+    DeltaTable(str(table)).restore(2)
+    change = change_of(list_table(str(table)), known)
+    assert (change.added, change.gone) == ((), ())
+
+
+def test_removals_that_the_log_no_longer_has_are_reported(table: Path) -> None:
+    known = list_table(str(table)).files
+    DeltaTable(str(table)).delete("x = 1")
+    DeltaTable(str(table)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    append(table, 9)
+    forget_old_versions(table)
+    append(table, 12)
+    change = change_of(list_table(str(table)), known)
+    assert [str(removal) for removal in change.removals] == ["a version that the log no longer has removed 1 file"]
+    assert not change.gone[0].exists()

@@ -10,7 +10,7 @@ from typing import Any
 from streampgs.packing.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed, write_shards
 
-DISK, BUCKET, STREAM, FOLLOWED, FOLLOWED_BUCKET = "disk", "bucket", "stream", "followed", "followed bucket"
+DISK, BUCKET, FOLLOWED, FOLLOWED_BUCKET = "disk", "bucket", "followed", "followed bucket"
 _SMALL = {"memory": "60MB", "window": "60kB"}
 EPOCHS = 3
 
@@ -75,8 +75,6 @@ CASES = (
     Case("nightly", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=2 * 1200),
     Case("bucket-arrow", _synthetic("sparse", "arrow"), _SIGMA, place=BUCKET),
     Case("bucket-encoded", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=1300, place=BUCKET),
-    Case("stream", _synthetic("sparse", "arrow", rows=4000), {**_SIGMA, "replay": 1.0}, rows=4000, place=STREAM),
     Case("followed", _no_shards, place=FOLLOWED),
     Case("followed-bucket", _no_shards, place=FOLLOWED_BUCKET),
-    Case("stream-encoded", _mixed, {**_SIGMA, "hash_bits": 8, "window": "30kB"}, place=STREAM),
 )

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.torture.cases import STREAM
 from tests.faults.torture.forks import Ended, in_child
 from tests.faults.torture.subjects import Subject
 from tests.faults.torture.tally import LOST, REFUSED, SURVIVED, Tally
@@ -71,7 +70,7 @@ class Paused:
         self.subject = subject
         self.run = subject.new_run()
         # In the second epoch decoded groups are in the cache and are read again.
-        rows = subject.case.rows // 2 if subject.case.place == STREAM else subject.case.rows * 3 // 2
+        rows = subject.case.rows * 3 // 2
         ended = in_child(
             lambda: subject.start_or_resume(self.run, epochs=None, rows=rows, checkpoint_seconds=0.0).stopped_by
         )

@@ -122,15 +122,13 @@ def _outcome(child: int, reading: int, seconds: float, kill_after: float | None,
     return Ended(code, result, hung)
 
 
-def in_background(work: Callable[[], None], keeping: int | None = None) -> int:
-    """Run `work` in a child that dies with this process. It has the standard descriptors and this one."""
+def in_background(work: Callable[[], None]) -> int:
+    """Run `work` in a child that dies with this process. It has the standard descriptors."""
     child = os.fork()
     if child == 0:
         try:
             ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
-            kept = 2 if keeping is None else keeping
-            os.closerange(3, kept)
-            os.closerange(kept + 1, _MOST_DESCRIPTORS)
+            os.closerange(3, _MOST_DESCRIPTORS)
             work()
         finally:
             os._exit(0)

@@ -8,19 +8,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.faults.torture.cases import BUCKET, DISK, FOLLOWED, FOLLOWED_BUCKET, STREAM, Case
+from tests.faults.torture.cases import BUCKET, DISK, FOLLOWED, FOLLOWED_BUCKET, Case
 from tests.faults.torture.damage import Damager
 from tests.faults.torture.follow_trials import FollowSubject, FollowTrials
-from tests.faults.torture.forgery import Forger
 from tests.faults.torture.kills import Killer
 from tests.faults.torture.reader_trials import ReaderTrials
 from tests.faults.torture.store_trials import StoreTrials
-from tests.faults.torture.stream_trials import StreamTrials
-from tests.faults.torture.subjects import BucketSubject, StreamSubject, Subject
+from tests.faults.torture.subjects import BucketSubject, Subject
 from tests.faults.torture.tally import Tally
 from tests.faults.torture.trials import Trials
 
-_RUNS = (DISK, BUCKET, STREAM)
+_RUNS = (DISK, BUCKET)
 _FRUITLESS = 4
 """Some attempts count nothing, for example if a run ends before the kill."""
 
@@ -41,7 +39,6 @@ class Kind:
 _SUBJECTS: dict[str, Callable[[Case, Path], Any]] = {
     DISK: Subject,
     BUCKET: BucketSubject,
-    STREAM: StreamSubject,
     FOLLOWED: FollowSubject,
     FOLLOWED_BUCKET: FollowSubject,
 }
@@ -49,9 +46,8 @@ KINDS = (
     Kind("kills", "kills", Killer, lambda killer: killer.kill),
     Kind("processes", "processes", Killer, lambda killer: killer.kill_processes),
     Kind("damage", "corruptions", Damager, lambda damager: damager.damage),
-    Kind("forgery", "forgeries", Forger, lambda forger: forger.forge),
     Kind("disks", "trials", Trials, lambda trials: trials.disks),
-    Kind("reads", "trials", Trials, lambda trials: trials.reads, (DISK, BUCKET)),
+    Kind("reads", "trials", Trials, lambda trials: trials.reads),
     Kind("sizes", "trials", Trials, lambda trials: trials.sizes),
     Kind("descriptors", "trials", Trials, lambda trials: trials.descriptors),
     Kind("small_disk", "trials", Trials, lambda trials: trials.small_disk),
@@ -64,9 +60,6 @@ KINDS = (
     Kind("lost_store", "trials", StoreTrials, lambda trials: trials.gone, (BUCKET,)),
     Kind("lying_store", "trials", StoreTrials, lambda trials: trials.lying, (BUCKET,)),
     Kind("late_listing", "trials", StoreTrials, lambda trials: trials.late, (BUCKET,)),
-    Kind("dying_producer", "trials", StreamTrials, lambda trials: trials.dying, (STREAM,)),
-    Kind("changing_producer", "trials", StreamTrials, lambda trials: trials.changing, (STREAM,)),
-    Kind("stalling_producer", "trials", StreamTrials, lambda trials: trials.stalling, (STREAM,)),
     Kind("follow", "follows", FollowTrials, lambda trials: trials.follow, (FOLLOWED, FOLLOWED_BUCKET)),
     Kind("changing_objects", "trials", StoreTrials, lambda trials: trials.changing, (BUCKET,)),
 )

@@ -1,28 +1,22 @@
-"""A case with its data in place: on a disk, in a bucket or on a stream. The undisturbed run gives the expected digest."""
+"""A case with its data in place, on a disk or in a bucket. The undisturbed run gives the expected digest."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import streampgs
 from streampgs.stores import access, patience
 from tests.faults.torture.cases import EPOCHS, Case
-from tests.faults.torture.forks import in_background, in_child
+from tests.faults.torture.forks import in_child
 from tests.faults.torture.store import FaultyStore, Plan, store
 
 _ROOT = Path(__file__).resolve().parents[3]
-_NO_LIMIT = 10**9
 
 
 class Subject:
@@ -149,92 +143,3 @@ def be_impatient() -> None:
     patience.PATIENCE_SECONDS = 0.6
     patience.FIRST_PAUSE_SECONDS = 0.01
     access.STALL_SECONDS = 0.5
-
-
-class StreamSubject(Subject):
-    """Rows on standard input, from a producer in its own process. A session that resumes gets the stream from its first row
-    or from the row that the run reports, in batches of other sizes."""
-
-    def __init__(self, case: Case, folder: Path) -> None:
-        self._table: pa.Table | None = None
-        super().__init__(case, folder)
-
-    @property
-    def table(self) -> pa.Table:
-        if self._table is None:
-            self._table = pa.concat_tables(map(_read, self.shards))
-        return self._table
-
-    @property
-    def files(self) -> list[Path]:
-        return []
-
-    def start_or_resume(self, run: Path, epochs: int | None = None, rows: int = _NO_LIMIT, **more: Any) -> Any:
-        chance = Random(f"{self.attempt} {sorted(path.name for path in run.glob('checkpoint-*'))}")
-        begun = (run / "run.arrows").exists()
-        again = chance.random() < 0.5 or not any(run.glob("checkpoint-*"))
-        first = streampgs.inspect(run)["stream_rows"] if begun and not again else 0
-        if begun:
-            more["skip_taken"] = again
-        return self.session(run, lambda fd: produce(self.table.slice(first), fd, chance), rows, **more)
-
-    def session(self, run: Path, producer: Callable[[int], None], rows: int = _NO_LIMIT, **more: Any) -> Any:
-        """Train on the stream that `producer` writes to the descriptor that it is given."""
-        with _standard_input(producer):
-            if (run / "run.arrows").exists():
-                return streampgs.resume(run, "-", rows=rows, **more)
-            more.pop("memory", None)  # the size of the reservoir follows from it
-            return streampgs.train("-", run=run, **{**self.case.all_options, "rows": rows, **more})
-
-    def process(self, run: Path, *words: str) -> subprocess.Popen[bytes]:
-        command = ["resume", str(run), "-", "--skip-taken"]
-        if not (run / "run.arrows").exists():
-            command = ["train", "-", "--run", str(run), *self.case.words()]
-        reading, writing = os.pipe()
-        in_background(lambda: produce(self.table, writing, Random(0)), keeping=writing)
-        os.close(writing)
-        try:
-            return self._command([*command, *words], reading)
-        finally:
-            os.close(reading)
-
-
-def _read(shard: Path) -> pa.Table:
-    if shard.suffix == ".parquet":
-        return pq.read_table(shard)
-    with pa.ipc.open_file(pa.OSFile(str(shard))) as file:
-        return file.read_all()
-
-
-def produce(table: pa.Table, fd: int, chance: Random, ends: bool = True) -> None:
-    """Write the rows as a stream of batches of random sizes; `ends`: with the mark of its end."""
-    with open(fd, "wb", closefd=False) as pipe:
-        writer = pa.ipc.new_stream(pipe, table.schema)
-        first = 0
-        while first < table.num_rows:
-            rows = chance.choice((1, 7, 50, 300, 2000))
-            writer.write_table(table.slice(first, rows))
-            first += rows
-        if ends:
-            writer.close()
-
-
-class _standard_input:
-    """Inside, standard input is a pipe into which a process writes, which dies with this one."""
-
-    def __init__(self, producer: Callable[[int], None]) -> None:
-        self._produce = producer
-
-    def __enter__(self) -> None:
-        reading, writing = os.pipe()
-        self._producer = in_background(lambda: self._produce(writing), keeping=writing)
-        os.close(writing)
-        self._before = os.dup(0)
-        os.dup2(reading, 0)
-        os.close(reading)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._before, 0)
-        os.close(self._before)
-        os.kill(self._producer, signal.SIGKILL)
-        os.waitpid(self._producer, 0)
