@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from glob import has_magic
 from typing import Any
 
@@ -63,11 +64,11 @@ class Table:
     on_trial: dict[str, float] = field(default_factory=dict)
     """What --fail-if asks about the shards that have joined since the resume began."""
 
-    @property
+    @cached_property
     def schedule(self) -> Schedule:
         return schedule_of(self.catalog, self.options, self.sizes)
 
-    @property
+    @cached_property
     def retired(self) -> set[int]:
         """The numbers of the shards that are not trained on any more."""
         spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]

@@ -6,23 +6,26 @@ The package `deltalake` reads the log. It is loaded at the first table.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError, counted
 from streampgs.base.files import reading
+from streampgs.formats.format import ShardPath
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
-from streampgs.table.delta_log import ADDS_ROWS, LONGEST_COMMIT, Inside, check_log, needed_actions
+from streampgs.table.delta_log import Inside, check_log
 from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
@@ -49,7 +52,7 @@ class DeltaListing:
     source: str
     """The absolute path of the table's folder, or its address."""
     version: int
-    files: tuple[Path | RemoteObject, ...]
+    files: tuple[ShardPath, ...]
     logs: tuple[LogSchema, ...]
     """The schema and constants of each file."""
 
@@ -69,7 +72,7 @@ def list_table(source: str) -> DeltaListing:
             "pip install 'streampgs[delta]'",
         ) from None
     if not is_address(source):
-        check_log(os.path.join(source, LOG), source)
+        check_log(Path(source, LOG), source)
     try:
         return patiently(source, lambda: _listed(deltalake, source))
     except deltalake.exceptions.TableNotFoundError:
@@ -133,7 +136,7 @@ def _plain(path: str) -> str:
     return os.fsdecode(unquote_to_bytes(path))
 
 
-def _at(source: str, path: str) -> Path | RemoteObject:
+def _at(source: str, path: str) -> ShardPath:
     return RemoteObject(f"{source.rstrip('/')}/{_plain(path)}") if is_address(source) else Path(source, _plain(path))
 
 
@@ -202,9 +205,9 @@ class Removal:
 
     def __str__(self) -> str:
         if self.version is None:
-            return f"a version that the log no longer has removed {_counted(self.files)}"
+            return f"a version that the log no longer has removed {counted(self.files, 'file')}"
         rows = "its rows are in other files" if self.keeps_rows else "rows were changed or deleted"
-        return f"version {self.version}, {self.operation}, removed {_counted(self.files)}: {rows}"
+        return f"version {self.version}, {self.operation}, removed {counted(self.files, 'file')}: {rows}"
 
 
 @dataclass(frozen=True)
@@ -213,12 +216,12 @@ class TableChange:
 
     listing: DeltaListing
     known: int
-    added: tuple[Path | RemoteObject, ...]
+    added: tuple[ShardPath, ...]
     """In the listing's order."""
-    gone: tuple[Path | RemoteObject, ...]
+    gone: tuple[ShardPath, ...]
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
-    rewritten: tuple[Path | RemoteObject, ...] = ()
+    rewritten: tuple[ShardPath, ...] = ()
     """Those of the added files that have rows of the known files and no others, if this holds for all rows of the files in
     `gone`; in the listing's order."""
 
@@ -230,7 +233,7 @@ class TableChange:
     @property
     def lines(self) -> list[str]:
         head = (
-            f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} added "
+            f"Delta table '{self.listing.source}', version {self.listing.version}: {counted(len(self.added), 'file')} added "
             f"to the {self.known:,} known, {len(self.gone):,} of those removed"
         )
         return [head, *map(str, self.removals)]
@@ -239,90 +242,83 @@ class TableChange:
         return "; ".join(self.lines)
 
 
-def change_of(listing: DeltaListing, catalogued: Iterable[Path | RemoteObject]) -> TableChange:
+@dataclass(frozen=True)
+class _Commit:
+    """A version: the files that it removed and added, each with whether rows were changed by that."""
+
+    version: int
+    operation: str
+    removed: dict[ShardPath, bool]
+    added: dict[ShardPath, bool]
+
+
+def change_of(listing: DeltaListing, catalogued: Iterable[ShardPath]) -> TableChange:
     """The files that are not among the `catalogued` shards, and those of the table's folder that it no longer has. Where
     files were removed, the log is read from the newest version back to the first that removed one of them."""
     start = listing.source.rstrip("/") + "/"
     known = {path: None for path in catalogued if str(path).startswith(start)}
     active = set(listing.files)
-    gone = {path for path in known if path not in active}
-    removals, rewritten = _removals(listing, gone, set(known)) if gone else ([], set())
-    return TableChange(
-        listing,
-        len(known),
-        tuple(path for path in listing.files if path not in known),
-        tuple(path for path in known if path in gone),
-        tuple(removals),
-        tuple(path for path in listing.files if path in rewritten and path not in known),
-    )
-
-
-def _removals(
-    listing: DeltaListing, gone: set[Path | RemoteObject], known: set[Path | RemoteObject]
-) -> tuple[list[Removal], set[Path | RemoteObject]]:
-    """And the files to which versions have moved all rows of the files in `gone`; none, if other rows are with them."""
-    found, commits = [], []
+    gone = tuple(path for path in known if path not in active)
+    commits: list[_Commit] = []
+    removals: list[Removal] = []
     sought = set(gone)
     for version in range(listing.version, -1, -1):
         commit = _commit(listing.source, version) if sought else None
         if commit is None:
             break
         commits.append(commit)
-        removed = [action["remove"] for action in commit if "remove" in action]
-        removed = [removal for removal in removed if isinstance(removal.get("path"), str)]
-        ours = [removal for removal in removed if _at(listing.source, removal["path"]) in sought]
-        if ours:
-            sought -= {_at(listing.source, removal["path"]) for removal in ours}
-            keeps_rows = not any(removal.get("dataChange", True) for removal in ours)
-            adds = any("add" in action or action is ADDS_ROWS for action in commit)
-            found.append(Removal(version, _operation(commit), len(ours), keeps_rows, adds))
+        if ours := sought & commit.removed.keys():
+            sought -= ours
+            keeps_rows = not any(commit.removed[path] for path in ours)
+            removals.append(Removal(version, commit.operation, len(ours), keeps_rows, bool(commit.added)))
     if sought:
-        found.append(Removal(None, "", len(sought), keeps_rows=False))
-    moved, holders = _moved(listing.source, commits[::-1], known)
-    return found[::-1], holders if gone <= moved else set()
+        removals.append(Removal(None, "", len(sought), keeps_rows=False))
+    added = tuple(path for path in listing.files if path not in known)
+    holders = _holders(commits[::-1], set(known), set(gone))
+    rewritten = tuple(path for path in added if path in holders)
+    return TableChange(listing, len(known), added, gone, tuple(removals[::-1]), rewritten)
 
 
-def _moved(
-    source: str, commits: list[list[dict[str, Any]]], known: set[Path | RemoteObject]
-) -> tuple[set[Path | RemoteObject], set[Path | RemoteObject]]:
-    """The files whose rows were only rewritten, together with rows of the known files alone; and the files that have them
-    now. `commits`: oldest first."""
-    moved: set[Path | RemoteObject] = set()
-    holders: set[Path | RemoteObject] = set()
+def _holders(commits: list[_Commit], known: set[ShardPath], gone: set[ShardPath]) -> set[ShardPath]:
+    """The files to which versions have moved all rows of the files in `gone`; none, if rows were changed or other rows are
+    with them. `commits`: oldest first."""
+    moved: set[ShardPath] = set()
+    holders: set[ShardPath] = set()
     for commit in commits:
-        removed = [action["remove"] for action in commit if "remove" in action]
-        paths = {_at(source, removal["path"]) for removal in removed if isinstance(removal.get("path"), str)}
-        if removed and not any(removal.get("dataChange", True) for removal in removed) and paths <= known | holders:
-            added = [action["add"]["path"] for action in commit if "add" in action]
-            moved |= paths
-            holders = (holders - paths) | {_at(source, path) for path in added if isinstance(path, str)}
-    return moved, holders
+        removed = set(commit.removed)
+        if removed and not any(commit.removed.values()) and removed <= known | holders:
+            moved |= removed
+            holders = (holders - removed) | {path for path, changes in commit.added.items() if not changes}
+    return holders if gone <= moved else set()
 
 
-def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
-    """What a version removed, and its description; None: the log no longer has it."""
+def _commit(source: str, version: int) -> _Commit | None:
+    """A version of the log, line by line; None: the log no longer has it."""
     path = _at(source, f"{LOG}/{version:020}.json")
+    files: dict[str, dict[ShardPath, bool]] = {"remove": {}, "add": {}}
+    info: dict[str, Any] = {}
     try:
-        if isinstance(path, RemoteObject):
-            with opened(looked_up(path.address)) as file:
-                return needed_actions(io.BytesIO(file.read(min(file.size, LONGEST_COMMIT), 0)))
-        with reading(path) as local:
-            return needed_actions(local)
+        with _open_commit(path) as lines:
+            for line in lines:
+                action = json.loads(line) if line.strip() else {}
+                for name in files.keys() & action.keys():
+                    files[name][_at(source, action[name]["path"])] = action[name].get("dataChange", True)
+                info = action.get("commitInfo", info)
+        operation = str(info.get("operation") or "an unnamed operation")
+        mode = (info.get("operationParameters") or {}).get("mode")
     except (FileNotFoundError, Absent):
         return None
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"version {version} of Delta table '{source}' cannot be read: {error}", "restore the table's log"
-        ) from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        found = f"version {version} of Delta table '{source}' cannot be read: {error}"
+        raise DataError(found, "restore the table's log") from error
+    return _Commit(version, f"{operation} ({mode})" if mode else operation, files["remove"], files["add"])
 
 
-def _operation(commit: list[dict[str, Any]]) -> str:
-    info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    parameters = info.get("operationParameters")
-    mode = parameters.get("mode") if isinstance(parameters, dict) else None
-    operation = str(info.get("operation") or "an unnamed operation")
-    return f"{operation} ({mode})" if mode else operation
-
-
-def _counted(files: int) -> str:
-    return "1 file" if files == 1 else f"{files:,} files"
+@contextmanager
+def _open_commit(path: ShardPath) -> Iterator[BinaryIO]:
+    if isinstance(path, RemoteObject):
+        with opened(looked_up(path.address)) as file:
+            yield io.BytesIO(file.read(file.size, 0))
+    else:
+        with reading(path) as local:
+            yield local
