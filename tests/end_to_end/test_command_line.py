@@ -58,22 +58,6 @@ def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
     assert done.json["clustering"] < 0.2
 
 
-def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Path) -> None:
-    data = tmp_path / "table"
-    shutil.copytree(tables.path("sparse", "parquet"), data)
-    table = pq.read_table(data / "part-00002.parquet")
-    labels = table["label"].to_pylist()
-    labels[17] = 5
-    pq.write_table(table.set_column(0, "label", [labels]), data / "part-00002.parquet")
-    done = streampgs("train", data, "--run", tmp_path / "strict", "--epochs", 1)
-    assert done.code == 1
-    for word in ("part-00002.parquet", "row 17", "5.0", "--positive", "--on-bad-row skip"):
-        assert word in done.err
-    done = streampgs("train", data, "--run", tmp_path / "run", "--epochs", 2, "--on-bad-row", "skip", "--json")
-    assert done.json["rows"] == 2 * (ROWS - 1)
-    assert done.json["skipped_rows"] == {"label no class": 1}
-
-
 def test_a_run_that_stopped_at_a_bad_row_can_resume_and_skip_it(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "table"
     shutil.copytree(tables.path("dense", "parquet"), data)
@@ -139,20 +123,6 @@ def test_memory_stays_within_budget_and_forecast(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "table").iterdir()) > 10 * budget * 1e6
     assert done.json["peak_rss_mb"] <= budget + model + 300
     assert done.json["peak_rss_mb"] == pytest.approx(done.json["forecast_rss_mb"], rel=0.2)
-
-
-def test_an_index_beyond_all_memory_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    table = pa.table({"label": [1, -1, 1], "indices": [[1, 2], [3, 2**31 - 3], [4]]})
-    pq.write_table(table, tmp_path / "stray.parquet")
-    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "a")
-    assert done.code == 1
-    assert "2,147,483,645" in done.err
-    assert "--feature-count" in done.err
-    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "b", "--feature-count", 10)
-    assert "row 1 " in done.err
-    assert "2147483645" in done.err
 
 
 PYTHON = {"train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}

@@ -15,7 +15,6 @@ from sklearn.metrics import log_loss, mean_poisson_deviance
 import streampgs
 from streampgs.model.evaluation import evaluate
 from streampgs.model.prediction import predict
-from tests.end_to_end.commands import streampgs as command
 
 FEATURES = 8
 NAMES = [f"x{number}" for number in range(FEATURES)]
@@ -108,17 +107,3 @@ def test_offsets_of_classes_are_log_odds_that_are_known(tmp_path: Path) -> None:
     assert result["log_loss"] == pytest.approx(log_loss(labels, 1.0 / (1.0 + np.exp(-(x + known)))), rel=0.01)
     without = evaluate(streampgs.Model.load(tmp_path / "without"), [str(tmp_path / "a.parquet")])
     assert result["log_loss"] < without["log_loss"] - 0.1
-
-
-@pytest.mark.parametrize("label", [-1.0, float("nan"), float("inf"), None])
-def test_labels_that_are_not_counts_are_refused_by_row(label: float | None, tmp_path: Path) -> None:
-    data = pa.table({"label": pa.array([1.0, 2.0, 0.0, 3.0, label, 1.0]), "x": [1.0, 2.0, 1.0, 3.0, 1.0, 2.0]})
-    pq.write_table(data, tmp_path / "a.parquet")
-    words = ["train", tmp_path / "a.parquet", "--loss", "poisson", "--epochs", 1]
-    refused = command(*words, "--run", tmp_path / "refused")
-    assert refused.code == 1
-    assert "row 4" in refused.err
-    done = command(*words, "--run", tmp_path / "run", "--on-bad-row", "skip")
-    assert done.code == 0, done.err
-    result = evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "a.parquet")], skip_bad_rows=True)
-    assert (result["rows"], sum(result["skipped_rows"].values())) == (5, 1)

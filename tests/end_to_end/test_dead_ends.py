@@ -76,23 +76,6 @@ def test_a_shard_replaced_while_in_use_is_refused(
         )
 
 
-def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
-    """Row groups of bad rows are read before or after good ones."""
-    table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
-    bad = pa.table({"label": pa.nulls(4_000, pa.int64()), "indices": [[1, 2], [3, 4]] * 2_000})
-    for seed in range(4):
-        folder = tmp_path / f"table-{seed}"
-        folder.mkdir()
-        pq.write_table(table, folder / "good.parquet", row_group_size=4_000)
-        pq.write_table(bad, folder / "bad.parquet", row_group_size=4_000)
-        report = streampgs.train(
-            folder, run=tmp_path / f"run-{seed}", epochs=2, seed=seed, memory="60MB", window="100kB", on_bad_row="skip"
-        )
-        assert (report.rows, report.skipped_rows) == (8_000, {"label null": 4_000})
-    with pytest.raises(streampgs.StreampgsError, match="no usable row"):
-        streampgs.train(tmp_path / "table-0" / "bad.parquet", run=tmp_path / "bad", on_bad_row="skip")
-
-
 def test_one_epoch_counts_every_row(tables: Tables, tmp_path: Path) -> None:
     report = streampgs.train(tables.path("dense", "parquet"), run=tmp_path / "run", epochs=1, **SMALL)
     assert report.rows == ROWS

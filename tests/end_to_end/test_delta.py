@@ -15,11 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import streampgs
 from streampgs.model.evaluation import evaluate
-from streampgs.model.inspection import inspect_data
 from streampgs.model.prediction import predict
-from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.table.locate import locate
-from tests.end_to_end.commands import streampgs as command
 
 ROWS = 600
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "300kB", "sigma": 1e-4}
@@ -175,36 +172,3 @@ def test_a_compacted_table_has_no_new_rows(table: Path, tmp_path: Path) -> None:
     with pytest.raises(streampgs.StreampgsError, match="its rows are in other files"):
         streampgs.resume(run)
     assert streampgs.resume(run, accept_changes=True).rows_this_call == 5 * ROWS
-
-
-def test_pauses_and_the_cache_do_not_matter(tmp_path: Path) -> None:
-    table = tmp_path / "table"
-    for number in range(4):
-        whole = with_constants(rows(number), number)
-        write_deltalake(str(table), whole, mode="append", partition_by=list(PARTITIONS))
-    expected = trained(table, tmp_path / "whole")
-    run = tmp_path / "run"
-    streampgs.train(table, run=run, rows=300, **SMALL)
-    for count in (1_100, 2_500, 3_100):
-        shutil.rmtree(run / "cache")
-        streampgs.resume(run, rows=count)
-    assert streampgs.resume(run, epochs=2).dual_sha256 == expected
-
-
-def test_every_command_takes_tables(table: Path, tmp_path: Path) -> None:
-    judged = tmp_path / "judged"
-    write_deltalake(str(judged), rows(10))
-    write_deltalake(str(judged), rows(11), mode="append")
-    DeltaTable(str(judged)).delete("x0 > 1")
-    files = in_files(judged, tmp_path / "files")
-    (judged / "left-behind.parquet").write_bytes(b"PAR1")
-    done = command("train", table, "--run", tmp_path / "run", "--epochs", 1, "--validation", judged)
-    assert done.code == 0, done.err
-    assert f"Delta table '{table}', version 2: 3 files" in done.err + done.out
-    model = streampgs.Model.load(tmp_path / "run")
-    assert evaluate(model, [str(judged)]) == evaluate(model, [str(files)])
-    for data, out in ((judged, "a.parquet"), (files, "b.parquet")):
-        assert predict(model, [str(data)], tmp_path / out)["rows"] == len(DeltaTable(str(judged)).to_pyarrow_table())
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    found = inspect_data([str(judged)], ModelOptions(), EncodingOptions(), Resources())
-    assert found["catalog"] == inspect_data([str(files)], ModelOptions(), EncodingOptions(), Resources())["catalog"]

@@ -15,7 +15,6 @@ from sklearn import metrics as sklearn_metrics
 import streampgs
 from streampgs.model.evaluation import evaluate
 from streampgs.model.metrics import groups
-from tests.end_to_end.commands import streampgs as command
 
 ROWS = 3_000
 
@@ -127,48 +126,3 @@ def test_weighted_metrics_agree_with_scikit_learn(base: Path) -> None:
     assert found["baseline"]["accuracy"] == pytest.approx(share)
     matrix = sklearn_metrics.confusion_matrix(labels, chosen, sample_weight=weights)
     np.testing.assert_allclose(found["confusion"], matrix, rtol=1e-9)
-
-
-@pytest.mark.parametrize("label", ["late", "weather"])
-def test_rows_of_unknown_classes_are_errors_and_are_counted(base: Path, label: str, tmp_path: Path) -> None:
-    frame = flights(seed=1)
-    frame.to_parquet(tmp_path / "all.parquet")
-    model, odd = streampgs.Model.load(base / label), np.arange(ROWS) % 10 == 3
-    if label == "weather":
-        frame.loc[odd, "weather"] = "hail"
-    else:
-        frame["late"] = np.where(odd, 7, frame["late"].astype(int))
-    frame.to_parquet(tmp_path / "odd.parquet")
-    found = evaluate(model, [str(tmp_path / "odd.parquet")], by="night")
-    right = (model.predict(pa.Table.from_pandas(frame)) == frame[label]) & ~odd
-    assert (found["rows"], found["unknown_class_rows"]) == (ROWS, int(odd.sum()))
-    assert found["accuracy"] == pytest.approx(np.average(right, weights=frame["importance"]))
-    for group in found["by"]["groups"]:
-        rows = frame["night"] == group["value"]
-        assert group["accuracy"] == pytest.approx(np.average(right[rows], weights=frame["importance"][rows]))
-    done = command("evaluate", base / label, tmp_path / "odd.parquet")
-    assert done.code == 0
-    assert f"{odd.sum()} rows of classes that the model does not know" in done.err
-
-
-def test_groups_of_rows_that_a_condition_selects(base: Path) -> None:
-    found = of(base, "weather", by="carrier", where="night and hour between 3 and 20")
-    frame = flights(seed=1)
-    expected = frame[frame["night"] & frame["hour"].between(3, 20)]["carrier"].value_counts(dropna=False)
-    assert {str(group["value"]): group["rows"] for group in found["by"]["groups"]} == {
-        str(value) if isinstance(value, str) else "None": rows for value, rows in expected.items()
-    }
-
-
-def test_errors_name_the_remedy(base: Path, tmp_path: Path) -> None:
-    flights(50).drop(columns="late").to_parquet(tmp_path / "without.parquet")
-    done = command("evaluate", base / "late", tmp_path / "without.parquet")
-    assert done.code == 1
-    assert "the model predicts 'late': the table needs that column (streampgs predict needs none)" in done.err
-    flights(50).drop(columns="importance").to_parquet(tmp_path / "without.parquet")
-    done = command("evaluate", base / "late", tmp_path / "without.parquet")
-    assert "trained with --weight importance: the table needs that column" in done.err
-    done = command("evaluate", base / "late", base / "test", "--by", "planet")
-    assert done.code == 1
-    assert "no column 'planet' in the table" in done.err
-    assert "carrier" in done.err

@@ -124,17 +124,6 @@ def test_new_shards_are_selected_too(table: pa.Table, shards: Path, tmp_path: Pa
     assert catalog.left_out == ROWS - before + 600 - len(chosen(new)) + catalog.shards[-1].left_out
 
 
-def test_bad_rows_are_named_by_their_place_in_the_file(table: pa.Table, tmp_path: Path) -> None:
-    labels = table["label"].to_pylist()
-    bad = int(chosen(table)[700])
-    labels[bad] = None
-    labels[int(np.setdiff1d(np.arange(ROWS), chosen(table))[100])] = None  # it is not selected
-    broken = table.set_column(0, "label", pa.array(labels))
-    write(broken, tmp_path / "data" / "rows.parquet", "parquet", group_rows=ROWS)
-    with pytest.raises(DataError, match=rf"row {bad} \(row {bad} of the file\): no label\n"):
-        trained(tmp_path / "data", tmp_path / "run", where=WHERE)
-
-
 # Labels.
 
 
@@ -167,12 +156,3 @@ def test_evaluate_selects_the_rows_of_the_run_or_those_of_its_own_condition(
     )
     with pytest.raises(DataError, match=r"none of 3,000 rows of .* fulfils --where"):
         evaluate(model, [str(shards)], where="city = 'city 99'")
-
-
-def test_a_shard_without_a_column_of_the_condition_is_refused(table: pa.Table, shards: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(shards, data)
-    trained(data, tmp_path / "run", where=WHERE)
-    write(table.drop_columns(["income"]), data / "part-9.parquet", "parquet")
-    with pytest.raises(DataError, match=r"part-9.parquet': where=.*: unknown column 'income'"):
-        streampgs.resume(tmp_path / "run", epochs=3)

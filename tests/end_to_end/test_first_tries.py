@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,26 +40,6 @@ def test_the_unit_of_the_labels_does_not_change_a_model_with_absolute_loss(facto
         streampgs.train(tmp_path / f"{name}.parquet", run=tmp_path / name, label="price", loss="absolute", epochs=2)
     plain, scaled = (streampgs.Model.load(tmp_path / name).coef_ for name in ("plain", "scaled"))
     np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9)
-
-
-def test_categories_of_polars_are_used_from_memory(tmp_path):
-    random = np.random.default_rng(2)
-    city = random.choice(["Bern", "Oslo", "Rome"], ROWS)
-    frame = pl.DataFrame({"city": city, "x": random.standard_normal(ROWS), "y": np.where(city == "Oslo", "yes", "no")})
-    frame = frame.with_columns(pl.col("city").cast(pl.Categorical), pl.col("y").cast(pl.Enum(["no", "yes"])))
-    streampgs.train(frame, run=tmp_path / "run", label="y")
-    predicted = streampgs.Model.load(tmp_path / "run").predict(frame)
-    assert (predicted == frame["y"].cast(pl.String).to_numpy()).all()
-
-
-def test_the_index_of_pandas_is_not_a_feature(tmp_path):
-    table = pa.table({"x": np.arange(ROWS) % 7, "__index_level_0__": range(ROWS), "y": np.arange(ROWS) % 2})
-    pq.write_table(table, tmp_path / "data.parquet")
-    streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="y", epochs=1)
-    encoding = streampgs.Model.load(tmp_path / "run").encoding
-    assert encoding is not None
-    assert [column.name for column in encoding.columns] == ["x"]
-    assert encoding.left_out["__index_level_0__"] == "index of pandas"
 
 
 @pytest.mark.slow

@@ -99,19 +99,6 @@ def test_a_resume_refuses_changed_shards_and_names_them(change: object, tables: 
     assert "part-00002" not in str(refused.value)
 
 
-def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    shutil.copytree(tables.path("sparse", "arrow"), data)
-    streampgs.train(data, run=run, epochs=1, **SMALL)
-    before = streampgs.Model.load(run).coef_
-    table = pa.table({"label": [1, -1] * 50, "indices": [[7, 60_000]] * 100, "values": [[0.5, 1.0]] * 100})
-    with pa.ipc.new_file(str(data / "part-9.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    streampgs.resume(run, epochs=2)
-    after = streampgs.Model.load(run).coef_
-    assert after.size == 60_001 > before.size
-
-
 # Visits of each row. A row has its own feature and a label too large to reach, so each visit adds 1 to its dual variable.
 
 PLAIN = {"loss": "absolute", "sigma": 1.0, "t0": 1.0, "intercept": 0.0, "ball": "none"}
@@ -236,40 +223,6 @@ def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> N
     assert visits(run) == [1] * 300 + [2] * 300
 
 
-def test_an_edited_shard_is_not_accepted_as_a_removed_one(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(3):
-        write_counted(data / f"{number}.arrow", number * 100, 100)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    (data / "0.arrow").unlink()
-    write_counted(data / "1.arrow", 300, 90)
-    with pytest.raises(streampgs.StreampgsError) as refused:
-        streampgs.resume(run)
-    assert "accept_removed=True" in refused.value.remedy
-    assert "accept_changes=True" in refused.value.remedy
-    for data_again in ({}, {"data": data}):
-        with pytest.raises(streampgs.StreampgsError) as refused:
-            streampgs.resume(run, accept_removed=True, **data_again)
-        assert "1.arrow" in refused.value.found
-        assert "0.arrow" not in refused.value.found
-        assert "accept_changes=True" in refused.value.remedy
-        assert "accept_removed" not in refused.value.remedy
-    assert visits(run) == [1] * 300
-    report = streampgs.resume(run, accept_changes=True)
-    assert [Path(name).name for name in report.found.lost_shards] == ["0.arrow", "1.arrow"]
-
-
-def test_a_resume_can_add_a_folder(tmp_path: Path) -> None:
-    run, more = tmp_path / "run", tmp_path / "elsewhere"
-    write_counted(tmp_path / "table" / "a.arrow", 0)
-    streampgs.train(tmp_path / "table", run=run, epochs=1, **COUNTING, **SMALL)
-    write_counted(more / "b.arrow", COUNTED_ROWS, 30)
-    streampgs.resume(run, add=more)
-    write_counted(more / "c.arrow", COUNTED_ROWS + 30, 30)
-    streampgs.resume(run)  # the added folder is a source of the run now
-    assert visits(run) == [1] * (COUNTED_ROWS + 60)
-
-
 def test_an_incomplete_shard_is_left_out_until_it_is_complete(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.parquet", 0)
@@ -369,30 +322,6 @@ def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> N
     assert visits(run) == [2] * COUNTED_ROWS + [1] * 150
 
 
-@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
-def test_following_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(6):
-        write_counted(data / f"{number}.{suffix}", number * COUNTED_ROWS)
-    stop = StopRequest()
-    moved = []
-
-    class Mover(Stops):
-        def choices(self, choices: dict[str, str]) -> None:  # the first windows are read, most shards are not open yet
-            if not moved:
-                for number in range(6):
-                    (data / f"{number}.{suffix}").rename(data / f"moved-{number}.{suffix}")
-                moved.append(True)
-
-    mover = Mover(stop, lambda rows: stop.ask("SIGTERM") if rows == 6 * COUNTED_ROWS else None)
-    report = streampgs.train(
-        data, run=run, epochs=1, follow=True, poll_seconds=0.05, observer=mover, stop=stop, no_cache=True,
-        memory="60MB", window="10kB", **COUNTING,
-    )  # fmt: skip
-    assert report.stopped_by == "SIGTERM"
-    assert visits(run) == [1] * (6 * COUNTED_ROWS)
-
-
 def test_following_waits_for_the_first_complete_shard(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     data.mkdir()
@@ -460,45 +389,6 @@ def rename(shard: Path) -> None:
 
 def rewrite(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes())
-
-
-def test_removing_a_shard_during_an_epoch_leaves_out_its_other_rows(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(4):
-        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    small = {"memory": "60MB", "window": "5kB"}
-    streampgs.train(data, run=run, rows=4 * COUNTED_ROWS + 1_000, epochs=2, **COUNTING, **small)
-    half = visits(run)
-    (data / "0.arrow").unlink()
-    streampgs.resume(run, epochs=2, accept_changes=True)
-    after = visits(run)
-    assert after[:COUNTED_ROWS] == half[:COUNTED_ROWS]
-    assert set(after[COUNTED_ROWS:]) <= {2, 3}
-    assert after[COUNTED_ROWS:].count(3) < 200, "only rows of the window that could not be completed come again"
-
-
-def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Path) -> None:
-    """As in log rotation: while the old name is overwritten, the renamed file does not count as a new shard."""
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "1.arrow", 0)
-    write_counted(tmp_path / "other" / "1.arrow", COUNTED_ROWS)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    content = (tmp_path / "other" / "1.arrow").read_bytes()
-
-    def rotate() -> None:
-        time.sleep(0.2)
-        (data / "1.arrow").rename(data / "9.arrow")
-        with open(data / "1.arrow", "wb") as file:
-            for part in range(10):
-                file.write(content[len(content) * part // 10 : len(content) * (part + 1) // 10])
-                file.flush()
-                time.sleep(0.05)
-
-    writer = threading.Thread(target=rotate)
-    writer.start()
-    followed(run, seconds=2.0)
-    writer.join()
-    assert visits(run) == [1] * (2 * COUNTED_ROWS)
 
 
 @pytest.mark.slow

@@ -254,23 +254,6 @@ def test_an_unknown_class_is_refused_or_counted(arrow: bool, tmp_path: Path) -> 
     assert result["accuracy"] == pytest.approx(share)
 
 
-@pytest.mark.parametrize("binary", [(-1, 1), (0, 1)])
-def test_a_stray_label_among_two_classes_is_not_a_third_class(binary: tuple[int, int], tmp_path: Path) -> None:
-    x, numbers = clouds(2000, 2)
-    labels = np.array(binary)[numbers]
-    labels[np.random.default_rng(0).permutation(2000)[:18]] = 2  # just below 1% of the rows
-    data = write(tmp_path / "data", x, {"label": labels})
-    with pytest.raises(streampgs.StreampgsError, match=r"row \d+ of the file.*2\.0(.|\n)*positive="):
-        streampgs.train(data, run=tmp_path / "strict", epochs=1)
-    report = streampgs.train(data, run=tmp_path / "run", epochs=1, on_bad_row="skip")
-    fault = "label no class" if -1 in binary else "label of an unknown class"
-    assert (report.rows, report.skipped_rows) == (2000 - 18, {fault: 18})
-    assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
-    # --classes makes the stray label a third class.
-    streampgs.train(data, run=tmp_path / "three", epochs=1, classes=(*map(float, binary), 2.0))
-    assert streampgs.Model.load(tmp_path / "three").coef_.shape == (3, 4)
-
-
 # Several labels.
 
 

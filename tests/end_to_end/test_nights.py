@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import streampgs
-from streampgs.base.errors import DataError, OptionError, RunError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.cli.main import cli
 from streampgs.options.commands import Limits
 from streampgs.run.report import Silent, StopRequest
@@ -61,16 +58,6 @@ def test_more_epochs_count_from_the_epochs_that_are_done(table: tuple[Path, list
     assert streampgs.resume(run, epochs="+1").rows == 4 * rows
     assert streampgs.resume(run).dual_sha256 == whole.dual_sha256
     assert streampgs.history(run)[-1]["limits"] == {"epochs": 4}
-
-
-def test_more_rows_and_seconds_count_from_the_newest_checkpoint(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    assert streampgs.resume(run, rows="+70").rows == 370
-    report = streampgs.resume(run, seconds="+0.05s", epochs=10_000)
-    assert report.stopped_by == "seconds"
-    again = streampgs.resume(run, seconds="+0.05s")
-    assert again.rows_this_call > 0
 
 
 # A night that is undone.
@@ -162,25 +149,6 @@ def test_a_kill_while_a_run_returns_to_a_checkpoint_leaves_the_old_run_or_the_ne
     assert newest == [600, 600, 300]
 
 
-def test_the_checkpoints_before_the_last_updates_are_kept(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    shards = sorted(data.glob("*.arrow"))
-    for shard in shards[1:]:
-        shard.rename(tmp_path / shard.name)
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, keep=2, **SMALL)
-    before = []
-    for shard in shards[1:]:
-        (tmp_path / shard.name).rename(shard)
-        before.append(streampgs.inspect(run)["rows"])
-        report = streampgs.resume(run, checkpoint_seconds=0)
-    kept = streampgs.inspect(run)["checkpoints"]
-    assert [one["rows"] for one in kept if one["before_update"]] == before[-2:]
-    assert len(kept) == 4
-    report = streampgs.resume(run, back_to=before[-2])
-    assert len(report.found.new_shards) == 2
-    assert report.dual_sha256 is not None
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_run_that_returns_to_a_checkpoint_is_as_a_copy_that_was_made_then(
     seed: int, tables: Tables, tmp_path: Path
@@ -232,29 +200,6 @@ def test_a_run_on_a_stream_returns_to_a_checkpoint(tables: Tables, tmp_path: Pat
 
 
 # Evaluations in the history.
-
-
-def test_an_evaluation_may_be_recorded_in_the_history(
-    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
-) -> None:
-    run, test = tmp_path / "run", tables.test_path("sparse")
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    streampgs.evaluate(run, test)
-    assert "evaluated" not in [event["event"] for event in streampgs.history(run)]
-    found = streampgs.evaluate(run, test, record=True)
-    event = streampgs.history(run)[-1]
-    assert (event["event"], event["rows"], event["data"], event["evaluated_rows"]) == (
-        "evaluated", 300, [str(test)], 1_000,
-    )  # fmt: skip
-    assert event["metrics"] == {name: found[name] for name in event["metrics"]}
-    assert {"accuracy", "log_loss", "auc", "loss"} <= event["metrics"].keys()
-    printed("evaluate", run, test, "--record")
-    line = printed("history", run).splitlines()[-1]
-    assert (
-        f"evaluated on 1,000 rows of {test}: accuracy {found['accuracy']:.4f}, log_loss {found['log_loss']:.4f}" in line
-    )
-    streampgs.evaluate(run, [{"indices": [0], "values": [1.0], "label": 1}], record=True)
-    assert streampgs.history(run)[-1]["data"] == ["rows in memory"]
 
 
 # A resume that is undone if the model is worse after it.
@@ -341,25 +286,6 @@ def test_shards_of_a_rejected_night_wait_until_they_change_or_are_accepted(
     assert streampgs.resume(tmp_path / "mended", **passes).found.new_shards == [str(renamed)]
 
 
-def test_a_resume_that_passes_is_as_one_without_a_condition(
-    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, run, test = rated
-    shutil.copytree(run, tmp_path / "plain")
-    shutil.copy(table[1][0], data)
-    plain = streampgs.resume(tmp_path / "plain")
-    passed = streampgs.resume(run, validation=test, fail_if=["log_loss > 2 * before", "accuracy < 0.1"])
-    assert (passed.outcome, passed.dual_sha256) == ("trained", plain.dual_sha256)
-    assert passed.validation is not None
-    assert passed.validation["failed"] == []
-    assert state_of(run) == state_of(tmp_path / "plain")
-    again = streampgs.resume(run, validation=test, fail_if="accuracy < 2")
-    assert (again.outcome, again.validation) == ("nothing new", None)
-    measured = streampgs.resume(run, validation=test, epochs="+1")
-    assert measured.validation is not None
-    assert (measured.outcome, measured.validation["conditions"]) == ("trained", [])
-
-
 def test_a_resume_that_was_killed_is_compared_with_the_model_from_before_it(rated: tuple[Path, Path, Path]) -> None:
     """Many checkpoints are written in between: the one to return to is kept."""
     _, run, test = rated
@@ -385,37 +311,6 @@ class StopAfter(Silent):
             self.stop.ask("SIGTERM")
 
 
-@pytest.mark.parametrize(
-    ("condition", "words"),
-    [
-        ("before > 1", "names no metric"),
-        ("loss > accuracy", "names several metrics"),
-        ("loss >", "the end was not expected|needs a value|a value is missing"),
-        ("loss + before", "is a number, not a condition"),
-        ("r2 < before", "'r2' is not a metric of this model\n  → its metrics are accuracy, "),
-        ("misses > before", "'misses' is not a metric of this model"),
-    ],
-)
-def test_a_condition_that_cannot_be_decided_is_refused_before_training(
-    condition: str, words: str, rated: tuple[Path, Path, Path]
-) -> None:
-    _, run, test = rated
-    before = state_of(run)
-    with pytest.raises(OptionError, match=words):
-        streampgs.resume(run, validation=test, fail_if=condition, epochs="+1")
-    assert state_of(run) == before
-
-
-def test_the_exit_code_tells_that_a_resume_was_undone(rated: tuple[Path, Path, Path]) -> None:
-    _, run, test = rated
-    done = command("resume", run, "--validation", test, "--fail-if", "loss > 0", "--epochs", "+1", "--json")
-    assert done.code == 4
-    assert (done.json["outcome"], done.json["validation"]["failed"]) == ("rejected", ["loss > 0"])
-    assert "validation on 1,000 rows: loss 0." in done.err
-    assert "loss > 0: the run was left as it was, after 8,000 rows" in done.err
-    assert "done:" not in done.err
-
-
 # Shards that are left out.
 
 
@@ -436,17 +331,6 @@ def test_a_wrong_shard_is_left_out_of_an_undone_night_and_later_ones(
     (data / bad.name).unlink()
     assert night.found.new_shards == [str(data / good.name)]
     assert night.dual_sha256 == streampgs.resume(other).dual_sha256
-
-
-def test_a_shard_that_was_trained_on_is_left_out_from_now_on(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    report = streampgs.resume(run, epochs="+1", leave_out=[f"{data}/part-00001.*", data / "part-00002.arrow"])
-    assert report.rows_this_call == 2 * SHARD_ROWS
-    assert report.found.lost_shards == [str(data / f"part-0000{number}.arrow") for number in (1, 2)]
-    (data / "part-00001.arrow").write_bytes(b"whatever is there now")
-    (data / "part-00002.arrow").unlink()
-    assert streampgs.resume(run, epochs="+1").rows_this_call == 2 * SHARD_ROWS
 
 
 def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
@@ -586,30 +470,6 @@ def test_the_cache_holds_the_blocks_of_the_shards_that_are_trained_on_and_no_oth
             assert len({path.name[:32] for path in set(cache.glob("*.arrows")) - left}) == 1
 
 
-def test_a_full_disk_is_freed_by_keeping_fewer_checkpoints(
-    table: tuple[Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    whole = streampgs.train(table[0], run=tmp_path / "whole", rows=600, sigma=1e-5, **SMALL)
-    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
-    for rows in 400, 500:
-        streampgs.resume(run, rows=rows)
-    sync = os.fsync
-
-    def with_room_for_two(file: int) -> None:
-        is_file = stat.S_ISREG(os.fstat(file).st_mode)
-        if is_file and len(list(run.glob("checkpoint-*"))) > 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        sync(file)
-
-    monkeypatch.setattr(os, "fsync", with_room_for_two)
-    with pytest.raises(RunError, match="No space left on device") as refused:
-        streampgs.resume(run, rows=600)
-    assert f"streampgs.resume('{run}', keep=1)" in refused.value.remedy
-    assert streampgs.resume(run, rows=600, keep=1).dual_sha256 == whole.dual_sha256
-    assert [one["rows"] for one in streampgs.inspect(run)["checkpoints"]] == [600]
-
-
 # A limit in the way of new shards.
 
 
@@ -631,19 +491,3 @@ def test_new_shards_wait_at_the_end_of_an_epoch_if_a_limit_is_reached(
     ]
     assert command("resume", run, "--quiet").code == 3
     assert streampgs.resume(run, epochs=1).found.new_rows == SHARD_ROWS
-
-
-def test_options_that_hold_until_they_are_changed_hold_if_there_was_nothing_to_train_on(
-    table: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    data, run = table[0], tmp_path / "run"
-    done = streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL).rows
-    given = {"passes": 1, "replay": 0, "keep": 9, "on_bad_row": "skip", "epochs": 1, "rows": 10**6}
-    for name, value in given.items():
-        limits = {"epochs": 1} if name == "rows" else {}
-        assert streampgs.resume(run, **{name: value, **limits}).outcome == "nothing new"
-    record = saved_run(run).record
-    assert (record.updates.passes, record.updates.replay, record.keep) == (1, 0, 9)
-    assert (record.options.on_bad_row, record.limits) == ("skip", Limits(epochs=1, rows=10**6))
-    shutil.copy(table[1][0], data)
-    assert streampgs.resume(run).rows == done + SHARD_ROWS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -20,7 +19,6 @@ import pytest
 from pyarrow import csv
 
 import streampgs
-from streampgs.base import files
 from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
 
@@ -97,18 +95,6 @@ def test_kept_columns_are_beside_the_prediction_of_their_row(
     np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=1e-6)
 
 
-def test_kept_columns_follow_the_rows_that_a_condition_selects(
-    model: streampgs.Model, table: Path, tmp_path: Path
-) -> None:
-    predict(model, [str(table)], tmp_path / "out.csv", keep=("id", "age"), where="city = 'Rome' and tags is not null")
-    found = read(tmp_path / "out.csv").to_pandas()
-    whole = pd.concat([people(500, 1), people(300, 2), people(200, 3), people(100, 4)])
-    expected = whole[whole["city"] == "Rome"]
-    assert found["id"].tolist() == expected["id"].tolist()
-    alone = model.predict_proba(pa.Table.from_pandas(expected[["age", "city"]], preserve_index=False))[:, 1]
-    np.testing.assert_allclose(found["probability"], alone, rtol=1e-6)
-
-
 LABELS = {
     "boolean": (np.array([False, True]), pa.bool_()),
     "integers": (np.array([0, 1]), pa.int64()),
@@ -155,13 +141,6 @@ def test_columns_that_cannot_be_kept_are_refused(
     assert not (tmp_path / out).exists()
 
 
-def test_a_threshold_decides_the_class(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    predict(model, [str(table)], tmp_path / "out.parquet", threshold=0.9)
-    found = pq.read_table(tmp_path / "out.parquet").to_pandas()
-    assert (found["prediction"] == (found["probability"] >= 0.9)).all()
-    assert 0.0 < found["prediction"].mean() < (found["score"] > 0.0).mean()
-
-
 def test_an_arrow_stream_goes_to_standard_output(base: Path, table: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "streampgs", "predict", str(base / "run"), str(table), "--out", "-", "--keep", "id"]
     done = subprocess.run(words, capture_output=True, timeout=120, check=True)
@@ -176,23 +155,6 @@ def test_an_arrow_stream_goes_to_standard_output(base: Path, table: Path, tmp_pa
         assert reader_leaves.wait(60) != 0
     done_json = command("predict", base / "run", table, "--out", "-", "--json")
     assert done_json.code == 2
-
-
-@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
-def test_a_table_without_rows_gives_a_file_without_rows(
-    model: streampgs.Model, table: Path, tmp_path: Path, ending: str
-) -> None:
-    """As a step of a pipeline may find no new rows."""
-    people(20, 1)[:0].to_parquet(tmp_path / "none.parquet")
-    whole, empty = tmp_path / f"whole{ending}", tmp_path / f"empty{ending}"
-    predict(model, [str(table / "a.parquet")], whole, keep=("id",))
-    assert predict(model, [str(tmp_path / "none.parquet")], empty, keep=("id",))["rows"] == 0
-    assert read(empty).column_names == read(whole).column_names
-    assert read(empty).num_rows == 0
-    if ending != ".csv":
-        assert read(empty).schema.types == read(whole).schema.types
-    report = predict(model, [str(table)], tmp_path / f"no{ending}", where="age > 1000")
-    assert (report["rows"], report["left_out"], read(tmp_path / f"no{ending}").num_rows) == (0, 1_100, 0)
 
 
 # Files.
@@ -250,29 +212,6 @@ def test_inputs_and_files_of_the_run_are_never_overwritten(model: streampgs.Mode
     assert before == after
 
 
-def test_predictions_are_not_written_among_the_shards_that_the_run_trains_on(tmp_path: Path) -> None:
-    """The next resume would find them there."""
-    (tmp_path / "shards").mkdir()
-    people(300).to_parquet(tmp_path / "shards" / "train.parquet")
-    people(300, 1).to_parquet(tmp_path / "new.parquet")
-    streampgs.train(str(tmp_path / "shards"), run=tmp_path / "run", label="buys", epochs=1, ignore=("tags", "joined"))
-    model = streampgs.Model.load(tmp_path / "run")
-    with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
-        predict(model, [str(tmp_path / "new.parquet")], tmp_path / "shards" / "out.parquet")
-    predict(model, [str(tmp_path / "new.parquet")], tmp_path / "out.parquet")
-
-
-def test_links_are_not_followed(model: streampgs.Model, table: Path, tmp_path: Path) -> None:
-    victim, out = tmp_path / "victim", tmp_path / "out.csv"
-    victim.write_text("precious")
-    out.symlink_to(victim)
-    with pytest.raises(streampgs.StreampgsError, match="exists already"):
-        predict(model, [str(table)], out)
-    predict(model, [str(table)], out, force=True)
-    assert (victim.read_text(), out.is_symlink()) == ("precious", False)
-    assert read(out).num_rows == 1_100
-
-
 def test_two_processes_with_one_output_file(base: Path, tmp_path: Path) -> None:
     """One of them writes it, the other fails, and the file is whole."""
     people(60_000, 6).to_parquet(tmp_path / "many.parquet")
@@ -306,38 +245,3 @@ def test_a_killed_process_leaves_no_result_and_the_next_one_cleans_up(
     assert len([*folder.glob(LEFTOVERS)]) == (1 if number == signal.SIGKILL else 0)
     predict(model, [str(table)], folder / "other.csv")
     assert [one.name for one in folder.iterdir()] == ["other.csv"]
-
-
-class FullDisk:
-    """A file that accepts so many bytes."""
-
-    def __init__(self, file: Any, room: int) -> None:
-        self._file, self._room = file, room
-
-    def write(self, data: Any) -> int:
-        self._room -= len(data)
-        if self._room < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return int(self._file.write(data))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __enter__(self) -> FullDisk:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
-@pytest.mark.parametrize("room", [0, 100, 5_000])
-def test_a_full_disk_is_a_fault_of_the_machine(
-    model: streampgs.Model, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, room: int
-) -> None:
-    real = open
-    monkeypatch.setattr(files, "open", lambda *words: FullDisk(real(*words), room), raising=False)
-    with pytest.raises(streampgs.StreampgsError, match="No space left on device") as refused:
-        predict(model, [str(table)], tmp_path / f"out{ending}")
-    assert (refused.value.exit_code, refused.value.remedy) == (1, "free some space, then run the command again")
-    assert [one.name for one in tmp_path.iterdir()] == ["table"]

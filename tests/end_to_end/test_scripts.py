@@ -111,15 +111,3 @@ def test_a_half_written_file_has_an_exit_code_of_its_own(night: tuple[Path, Path
     (data / "part-00005.parquet").write_bytes(whole)
     done = streampgs("resume", run, "--json")
     assert (done.code, done.json["new_rows"], done.json["incomplete_files"]) == (0, 1_000, [])
-
-
-def test_a_failed_resume_is_in_the_history(night: tuple[Path, Path]) -> None:
-    data, run = night
-    (data / "part-00001.parquet").unlink()
-    failed = streampgs("resume", run, "--json")
-    assert (failed.code, failed.json["kind"]) == (1, "data")
-    last = streampgs("history", run, "--json")
-    events = json.loads(last.out)
-    assert (events[-1]["event"], events[-1]["rows"]) == ("failed", 10_000)
-    assert "part-00001.parquet" in events[-1]["error"]
-    assert "failed: 1 of 5 shards" in streampgs("history", run).out

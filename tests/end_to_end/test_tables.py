@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -73,53 +70,6 @@ def same_model(data: list[Any], tmp_path: Path, **options: Any) -> str:
 
 def test_all_formats_and_compressions_give_the_same_bits(shards: Path, tmp_path: Path) -> None:
     same_model([shards / name for name in ("arrow", "zstd", "parquet")], tmp_path, **TEXT)
-
-
-def test_files_of_other_libraries_give_the_same_bits(table: pa.Table, tmp_path: Path) -> None:
-    """Polars writes string views and its own categories, DuckDB chooses encodings, and pandas adds an index."""
-    flat = without(without(table, "scores"), "city").append_column("city", table["city"].cast(pa.string()))
-    flat = replaced(flat, "joined", flat["joined"].cast(pa.timestamp("us")))
-    write(flat, tmp_path / "pyarrow.parquet", "parquet", ROWS)
-    frame = pl.from_arrow(flat)
-    assert isinstance(frame, pl.DataFrame)
-    frame.write_parquet(tmp_path / "polars.parquet", row_group_size=ROWS)
-    frame.write_ipc(tmp_path / "polars.arrow", record_batch_size=ROWS)
-    categories = frame.with_columns(pl.col("city").cast(pl.Categorical), pl.col("label").cast(pl.Enum(["no", "yes"])))
-    categories.write_ipc(tmp_path / "categories.arrow", record_batch_size=ROWS, compression="lz4")
-    duckdb.sql("FROM flat").write_parquet(str(tmp_path / "duckdb.parquet"), row_group_size=ROWS)
-    index = {"index_columns": ["__index_level_0__"], "columns": [], "pandas_version": "2.2.0"}
-    pandas = flat.append_column("__index_level_0__", pa.array(range(ROWS)))
-    pandas = pandas.replace_schema_metadata({"pandas": json.dumps(index)})
-    write(pandas, tmp_path / "pandas.parquet", "parquet", ROWS)
-    names = (
-        "pyarrow.parquet",
-        "polars.parquet",
-        "polars.arrow",
-        "categories.arrow",
-        "duckdb.parquet",
-        "pandas.parquet",
-    )
-    same_model([tmp_path / name for name in names], tmp_path, text="text")
-
-
-def test_types_of_numbers_may_differ_between_shards(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    numbers = random.integers(-1000, 1000, 3_000)
-    ids = random.integers(10**11, 10**11 + 20, 3_000)
-    label = pa.array((numbers + random.normal(0, 300, 3_000) > 0).astype(np.int8))
-    whole = pa.table({"x": pa.array(numbers), "id": pa.array(ids), "label": label})
-    kinds = {
-        "widening": [(pa.int32(), pa.int64()), (pa.int64(), pa.float64()), (pa.float64(), pa.int64())],
-        "double": [(pa.float64(), pa.float64())] * 3,
-        "integers": [(pa.int16(), pa.int64())] * 3,
-        "exact": [(pa.decimal128(20, 0), pa.uint64())] * 3,
-    }
-    for name, each in kinds.items():
-        for number, (kind, id_kind) in enumerate(each):
-            part = whole.slice(1_000 * number, 1_000)
-            part = replaced(replaced(part, "x", part["x"].cast(kind)), "id", part["id"].cast(id_kind))
-            write(part, tmp_path / name / f"part-{number}.parquet", "parquet")
-    same_model([tmp_path / name for name in kinds], tmp_path, category="id")
 
 
 def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
@@ -208,62 +158,8 @@ def test_later_shards_do_not_change_the_encoding(shards: Path, table: pa.Table, 
 # Labels.
 
 
-def numbers_table(rows: int = 2_000) -> pa.Table:
-    """Two columns of numbers, and their sum in 'side'."""
-    random = np.random.default_rng(5)
-    x = random.normal(size=(rows, 2))
-    return pa.table({"a": x[:, 0], "b": x[:, 1], "side": x.sum(axis=1)})
-
-
-def with_label(labels: Any) -> pa.Table:
-    table = numbers_table()
-    return without(table, "side").append_column("label", labels)
-
-
 def accuracy(run: Path, data: Path) -> float:
     return float(evaluate(streampgs.Model.load(run), [str(data)])["accuracy"])
-
-
-def sides(*names: Any, kind: pa.DataType | None = None) -> pa.Array:
-    """Labels by the value of 'side': rows with the smallest values get the first name."""
-    side = numbers_table()["side"].to_numpy()
-    cuts = np.quantile(side, np.arange(1, len(names)) / len(names))
-    return pa.array([names[place] for place in np.searchsorted(cuts, side)], kind)
-
-
-TWO_CLASSES: dict[str, tuple[pa.Array, dict[str, Any], tuple[Any, Any]]] = {
-    "strings": (sides("bad", "good"), {}, ("bad", "good")),
-    "strings in descending order": (sides("good", "bad"), {"classes": ("good", "bad")}, ("good", "bad")),
-    "positive string": (sides("x", "a"), {"positive": "a"}, ("x", "a")),
-    "dictionary": (sides("bad", "good").dictionary_encode(), {}, ("bad", "good")),
-    "string views": (sides("bad", "good", kind=pa.string_view()), {}, ("bad", "good")),
-    "digits": (sides("1", "2"), {"positive": 2.0}, ("1", "2")),
-    "1 and 2": (sides(1, 2), {}, (1.0, 2.0)),
-    "doubles": (sides(0.5, 7.5), {}, (0.5, 7.5)),
-    "booleans": (sides(False, True), {}, (0.0, 1.0)),
-    "0 and 1": (sides(0, 1), {}, (0.0, 1.0)),
-    "-1 and 1": (sides(-1, 1, kind=pa.int8()), {}, (-1.0, 1.0)),
-    "decimals": (sides(Decimal(0), Decimal(1), kind=pa.decimal128(3, 1)), {}, (0.0, 1.0)),
-}
-
-
-@pytest.mark.parametrize("name", TWO_CLASSES)
-def test_two_classes_may_have_any_type(name: str, tmp_path: Path) -> None:
-    labels, options, classes = TWO_CLASSES[name]
-    data = write(with_label(labels), tmp_path / "data.parquet", "parquet")
-    run = tmp_path / "run"
-    trained(data, run, **options)
-    assert accuracy(run, data) > 0.97
-    model = streampgs.Model.load(run)
-    assert model.classes_ is not None
-    assert tuple(model.classes_.tolist()) == classes
-    reference = write(with_label(sides(-1, 1)), tmp_path / "reference.parquet", "parquet")
-    trained(reference, tmp_path / "reference")
-    assert weights_of(run) == weights_of(tmp_path / "reference")
-    predictions = model.predict(with_label(labels).select(["b", "a"]))
-    assert set(predictions.tolist()) == set(classes)
-    meant = [classes[int(positive)] for positive in pc.equal(sides(0, 1), 1).to_pylist()]
-    assert np.mean(predictions == np.array(meant)) > 0.97
 
 
 # Refusals.
@@ -320,30 +216,6 @@ def test_shards_with_other_columns_are_refused_by_name(
 
 
 # Shards that lack columns.
-
-
-NO_COLUMN = {"age": None, "city": None, "tags": None, "scores": None, "text": None, "joined": None}
-
-
-@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
-def test_a_shard_may_lack_columns_that_others_have(file_format: str, table: pa.Table, tmp_path: Path) -> None:
-    """In any order of the shards: the encoding has the columns of all shards."""
-    parts = [table.slice(0, 1_000), table.slice(1_000, 1_000).drop_columns(list(NO_COLUMN)), table.slice(2_000)]
-    expected = None
-    for order in ((0, 1, 2), (1, 0, 2)):
-        folder = tmp_path / f"data-{order[0]}"
-        for place, number in enumerate(order):
-            write(
-                parts[number],
-                folder / f"part-{place}.{'parquet' if file_format == 'parquet' else 'arrow'}",
-                file_format,
-            )
-        run = tmp_path / f"run-{order[0]}"
-        trained(folder, run, **TEXT)
-        names = {column.name for column in streampgs.Model.load(run).encoding.columns}
-        assert names == set(table.schema.names) - {"label"}
-        expected = expected or names
-        assert names == expected
 
 
 def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:

@@ -124,15 +124,6 @@ def test_the_certificate_bounds_the_excess(solver: str, table: Path, tmp_path: P
         assert -1e-12 <= excess(run, TABLE)[0] <= report.gap
 
 
-@every_solver
-def test_a_target_gap_ends_training(solver: str, table: Path, tmp_path: Path) -> None:
-    options = {**SOLVERS[solver], "sigma": 0.1}
-    report = streampgs.train(table, run=tmp_path / "run", target_gap=0.05, **options)
-    assert report.stopped_by == "target-gap"
-    assert report.gap is not None
-    assert report.gap <= 0.05
-
-
 # Growth.
 
 
@@ -181,20 +172,6 @@ def test_a_table_that_grows_every_night_reaches_the_optimum_of_all_rows(tmp_path
     assert losses[-1] < losses[0]
     assert all(later <= before + 0.005 for before, later in pairwise(losses)), losses
     assert excess(run, {0: 700, 1: 300, 2: 300, 3: 300, 4: 300, 5: 300})[0] < 1e-3
-
-
-@every_solver
-def test_classes_join(solver: str, tmp_path: Path) -> None:
-    table, run = tmp_path / "table", tmp_path / "run"
-    write(table / "0.arrow", 1500, classes=3)
-    options = {**SOLVERS[solver], "classes": "auto"}
-    streampgs.train(table, run=run, epochs=3, **options)
-    write(table / "1.arrow", 1500, classes=4, seed=1)
-    report = streampgs.resume(run, passes=12)
-    assert report.lanes == 4
-    write(tmp_path / "test" / "0.arrow", 2000, classes=4, seed=7)
-    if solver == "l-bfgs":
-        assert evaluate(streampgs.Model.load(run), [str(tmp_path / "test")])["accuracy"] > 0.6
 
 
 # Sigma.

@@ -20,11 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils.validation import DataConversionWarning
 
 import streampgs
-from streampgs import StreamClassifier, StreamRegressor, StreamWarning
-from streampgs.base.errors import InvalidInput
+from streampgs import StreamClassifier, StreamRegressor
 
 ROWS, FEATURES = 120, 5
 
@@ -108,18 +106,6 @@ def test_sparse_rows_in_any_container_give_the_same_bits(container: Any) -> None
     )
 
 
-def test_sparse_and_dense_rows_are_visited_in_the_same_order() -> None:
-    dense = StreamClassifier(sigma=0.01, epochs=3, standardize="off").fit(SPARSE_ROWS.toarray(), SPARSE_LABELS)
-    np.testing.assert_allclose(dense.coef_, fitted_to(SPARSE_ROWS, SPARSE_LABELS).coef_, rtol=1e-6, atol=1e-12)
-
-
-def test_scores_of_sparse_rows_are_those_of_the_same_dense_rows() -> None:
-    model = fitted_to(SPARSE_ROWS.toarray(), SPARSE_LABELS)
-    np.testing.assert_allclose(
-        model.decision_function(SPARSE_ROWS), model.decision_function(SPARSE_ROWS.toarray()), rtol=1e-12
-    )
-
-
 # Weights, order and repetition.
 
 
@@ -140,15 +126,6 @@ def test_a_weight_counts_like_repeated_rows(estimator: Any, as_rows: Any) -> Non
     assert bits(weighted) != bits(clone(estimator).fit(as_rows(MATRIX), LABELS))
 
 
-def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streampgs.python.estimators.features._SAMPLE_ROWS", 1024)
-    table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
-    with pytest.warns(StreamWarning, match="'size' alone explains 1.0000 of the variance"):
-        model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
-    numbers = next(column for column in model._fitted.features.encoding.columns if column.name == "size")
-    assert numbers.centre[0] == pytest.approx(4000.0, rel=0.2)
-
-
 # Tables.
 
 
@@ -162,21 +139,6 @@ def test_a_table_of_strings_and_gaps_just_works(container: Any) -> None:
     assert bits(model) == bits(StreamClassifier().fit(table, labels))
 
 
-def test_an_array_for_a_model_of_a_mixed_table_is_refused() -> None:
-    table, labels = mixed_table()
-    model = StreamClassifier().fit(pa.Table.from_pandas(table), labels)
-    with pytest.raises(InvalidInput, match=r"give a table with the columns"), pytest.warns(UserWarning, match="names"):
-        model.predict(np.ones((2, 3)))
-
-
-def test_a_column_of_strings_for_a_model_of_numbers_is_refused() -> None:
-    model = fitted_to(pd.DataFrame(MATRIX, columns=NAMES), LABELS)
-    strings = pd.DataFrame(MATRIX, columns=NAMES).assign(c="x")
-    for method in (model.predict, lambda rows: model.partial_fit(rows, LABELS)):
-        with pytest.raises(InvalidInput, match="does not hold numbers"):
-            method(strings)
-
-
 # Weights of features.
 
 
@@ -184,14 +146,6 @@ def test_coefficients_are_in_the_units_of_the_columns() -> None:
     model = fitted_to(MATRIX, LABELS)
     expected = MATRIX @ model.coef_[0] + model.intercept_[0]
     np.testing.assert_allclose(model.decision_function(MATRIX), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_shapes_are_those_of_scikit_learn() -> None:
-    two, three = fitted_to(MATRIX, LABELS), fitted_to(MATRIX, np.arange(ROWS) % 3)
-    assert (two.coef_.shape, two.intercept_.shape, two.predict_proba(MATRIX).shape) == ((1, 5), (1,), (ROWS, 2))
-    assert (three.coef_.shape, three.intercept_.shape, three.predict_proba(MATRIX).shape) == ((3, 5), (3,), (ROWS, 3))
-    regression = StreamRegressor(epochs=2).fit(MATRIX, LABELS)
-    assert (regression.coef_.shape, type(regression.intercept_)) == ((5,), float)
 
 
 def test_only_losses_with_probabilities_have_predict_proba() -> None:
@@ -245,11 +199,6 @@ def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
     for estimator in (StreamClassifier(epochs=2), StreamRegressor(epochs=2)):
         expected = bits(clone(estimator).fit(MATRIX, LABELS))
         assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
-
-
-def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
-    with pytest.warns(DataConversionWarning):
-        assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
 
 
 # Side effects.

@@ -16,7 +16,7 @@ import pytest
 from scipy import sparse
 
 import streampgs
-from streampgs.base.errors import DataError, OptionError, RunError, StreampgsError
+from streampgs.base.errors import DataError, OptionError, RunError
 from streampgs.model.inspection import inspect_run
 from streampgs.run.folder import RunFolder
 
@@ -107,52 +107,10 @@ def test_predict_returns_what_it_was_given(run: Path, matrix_run: Path, tmp_path
     assert np.array_equal(streampgs.predict(matrix_run, X, threshold=0.9), (probabilities >= 0.9).astype(int))
 
 
-INDEXES = {
-    "shuffled": lambda rows: np.random.default_rng(4).permutation(rows),
-    "of strings": lambda rows: [f"row {row}" for row in range(rows)],
-    "that repeats": lambda rows: np.arange(rows) // 7,
-    "of times": lambda rows: pandas.date_range("2024-01-01", periods=rows, freq="h"),
-    "of two levels": lambda rows: pandas.MultiIndex.from_arrays(
-        [np.arange(rows) % 5, np.arange(rows)], names=["a", "b"]
-    ),
-}
-
-
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("options", [{}, {"keep": "size"}, {"keep": "all"}, {"on_bad_row": "skip"}], ids=str)
-def test_a_prediction_has_the_index_of_its_row(index: str, options: dict[str, Any], run: Path) -> None:
-    """Whichever rows fulfil a condition: some, none or all."""
-    table = OTHER.drop(columns="late")
-    table.index = pandas.Index(INDEXES[index](ROWS))
-    table["place"] = np.arange(ROWS)
-    for chosen, where in [
-        (table["size"] < 42.0, "size < 42"),
-        (table["city"] == "Rome", "city = 'Rome'"),
-        (table["size"] > 0.0, "true"),
-        (table["size"] < 0.0, "false"),
-        (table["size"] > 0.0, None),
-    ]:
-        found = streampgs.predict(run, table, where=where, **options)
-        assert found.index.equals(table.index[chosen])
-        assert found.index.names == table.index.names
-        assert list(found["prediction"]) == list(streampgs.Model.load(run).predict(table)[chosen])
-        assert [name for name in found.columns if name not in table] == ["score", "prediction", "probability"]
-
-
 def test_history_and_inspect_are_those_of_the_commands(run: Path) -> None:
     assert streampgs.history(run) == RunFolder(run).events()
     assert [event["event"] for event in streampgs.history(run)] == ["started", "stopped"]
     assert streampgs.inspect(run, top=3) == inspect_run(run, 3)
-
-
-def test_inspect_profiles_rows_in_memory(tmp_path: Path) -> None:
-    FRAME.to_parquet(tmp_path / "data.parquet", index=False)
-    from_file, from_memory = (
-        streampgs.inspect(tmp_path / "data.parquet", label="late"),
-        streampgs.inspect(FRAME, label="late"),
-    )
-    assert from_memory["encoding"] == from_file["encoding"]
-    assert from_memory["catalog"]["rows"] == ROWS
 
 
 @pytest.mark.parametrize("array", ["label", "weight", "offset"])
@@ -198,15 +156,6 @@ def test_rows_in_memory_join_a_run(tmp_path: Path) -> None:
     again = streampgs.resume(tmp_path / "b", add=(third.drop(columns="late"), third["late"]), progress=False)
     assert again.found.new_rows == 100
     assert streampgs.inspect(tmp_path / "b")["catalog"]["rows"] == 2 * ROWS + 100
-
-
-def test_rows_that_could_not_join_leave_the_run_as_it_was(tmp_path: Path) -> None:
-    streampgs.train(FRAME, run=tmp_path / "run", label="late", **OPTIONS)
-    with pytest.raises(StreampgsError):
-        streampgs.resume(tmp_path / "run", add=OTHER.drop(columns="late"), progress=False)
-    assert streampgs.resume(tmp_path / "run", progress=False).rows == 2 * ROWS
-    assert streampgs.resume(tmp_path / "run", add=OTHER, progress=False).found.new_rows == ROWS
-    assert [each.name for each in (tmp_path / "run").glob("data-*")] == ["data-2"]
 
 
 def test_a_folder_of_the_user_is_not_replaced_by_rows_in_memory(tmp_path: Path) -> None:

@@ -183,48 +183,6 @@ def test_rows_can_be_read_in_the_order_of_the_files(tmp_path, table, block_bytes
 # Stops, and files that change or are damaged.
 
 
-def test_any_damaged_byte_of_an_arrow_shard_gives_rows_or_an_error_that_names_it(tmp_path):
-    path = folder(tmp_path) / "a.arrow"
-    table = pa.table({
-        "label": pa.array([1, 0, None, 1], pa.int8()),
-        "indices": pa.array([[1, 2], [], [0], [3]], pa.list_(pa.int32())),
-        "values": pa.array([[0.5, 1.5], [], [None], [2.5]], pa.list_(pa.float32())),
-    })  # fmt: skip
-    WRITERS["arrow"](table, path, 2)
-    whole, modified = path.read_bytes(), path.stat().st_mtime_ns
-    setup = Setup(tmp_path / "data", skip_bad_rows=True)
-    catalog, outcomes = setup.catalog(), Counter()
-    for place in range(len(whole)):
-        data = bytearray(whole)
-        data[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
-        path.write_bytes(data)
-        os.utime(path, ns=(modified, modified))  # damage keeps the time stamp, an edit does not
-        with setup.reader(catalog) as reader:
-            try:
-                window = reader.first_window()
-                assert window.rows + window.skipped.total() == 4
-                assert all(np.isfinite(values).all() for _, _, values, _ in rows_in(window))
-                outcomes["rows"] += 1
-            except DataError as error:
-                assert str(path) in error.found
-                outcomes["refused"] += 1
-    assert min(outcomes["rows"], outcomes["refused"]) > 100
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_damaged_compressed_batch_is_named(tmp_path, compression):
-    path = folder(tmp_path) / "a.arrow"
-    table = sparse_table(400, longest=30)
-    WRITERS[f"arrow, {compression}"](table, path, 200)
-    setup = Setup(tmp_path / "data", window_bytes=1 << 20)
-    data = bytearray(path.read_bytes())
-    for place in range(len(data) // 8, len(data) * 3 // 8):  # in the body of the first of two batches
-        data[place] ^= 0xFF
-    path.write_bytes(data)
-    with setup.reader() as reader, pytest.raises(DataError, match=rf"shard '{path}', record batch 0: damaged"):
-        reader.first_window()
-
-
 # Parquet has page checksums if the writer adds them.
 
 

@@ -91,12 +91,6 @@ def test_a_damaged_record_or_catalog_is_named(folder, catalog, name):
         folder.catalog()
 
 
-def test_metrics_are_lines_of_json(folder):
-    for rows in range(3):
-        folder.append_metrics({"rows": rows})
-    assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"rows": n} for n in range(3)]
-
-
 def test_an_incomplete_line_of_metrics_does_not_damage_the_next(folder):
     folder.append_metrics({"rows": 1})
     with open(folder.metrics, "a") as file:
@@ -153,22 +147,10 @@ def test_a_checkpoint_keeps_every_bit(folder, monkeypatch):
     found.sections["lanes"].arrays["dual"][0] = 1.0  # the arrays are writable: a stage may keep them as its state
 
 
-def test_the_newest_checkpoint_has_the_most_rows(folder):
-    written(folder, 9, 10, 100)
-    assert rows_of(folder.newest_checkpoint()) == 100
-
-
 def test_the_last_three_checkpoints_are_kept(folder):
     paths = written(folder, 1, 5, 20, 300, 4000)
     assert folder.checkpoints() == paths[-3:]
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
-
-
-def test_a_checkpoint_after_the_same_number_of_rows_is_replaced(folder):
-    written(folder, 1, 2, 3)
-    folder.write_checkpoint({"lanes": Bundle({"rows": 33}, vectors(8))}, 3)
-    assert len(folder.checkpoints()) == 3
-    assert rows_of(folder.newest_checkpoint()) == 33
 
 
 @pytest.mark.parametrize("damage", [flip, lambda path: os.truncate(path, 100), lambda path: os.truncate(path, 0)])
@@ -224,18 +206,6 @@ def test_a_checkpoint_under_the_name_of_another_is_reported_and_not_used(folder)
     assert [why for _, why in found.damaged] == ["its name is wrong: it was written after 1 rows"]
 
 
-def test_training_continues_despite_a_damaged_checkpoint(folder):
-    """New checkpoints have fewer rows than the damaged one until training reaches its row."""
-    paths = written(folder, 100, 200, 300)
-    flip(paths[2])
-    for rows in (210, 220, 230, 290):
-        written(folder, rows)
-        assert rows_of(folder.newest_checkpoint()) == rows
-    written(folder, 300)
-    found = folder.newest_checkpoint()
-    assert (rows_of(found), found.damaged) == (300, [])
-
-
 def test_training_continues_from_a_copy_despite_damaged_checkpoints(folder):
     """The remedy in the error is to restore a checkpoint from a copy. Later checkpoints must then be used."""
     (old,) = written(folder, 100)
@@ -259,35 +229,6 @@ def test_if_all_checkpoints_are_damaged_the_error_names_them(folder):
     for rows in (1, 2, 3):
         assert f"checkpoint-{rows:015d}.arrows: its SHA-256 does not match" in refused.value.found
     assert "restore one from a copy" in refused.value.remedy
-
-
-def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
-    """The process is killed at random moments. The run can always be resumed."""
-    program = (
-        "import sys, numpy as np\n"
-        "from pathlib import Path\n"
-        "from streampgs.run.folder import RunFolder\n"
-        "from streampgs.base.stage import Bundle\n"
-        "folder = RunFolder(Path(sys.argv[1]))\n"
-        "rows = int(sys.argv[2])\n"
-        "while True:\n"
-        "    bundle = Bundle({'rows': rows}, {'dual': np.full(100_000, float(rows))})\n"
-        "    folder.write_checkpoint({'lanes': bundle}, rows)\n"
-        "    print(rows, flush=True)\n"
-        "    rows += 1\n"
-    )
-    last = 0
-    for attempt in range(5):
-        command = [sys.executable, "-c", program, str(folder.path), str(last + 1)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            for _ in range(attempt + 1):
-                last = int(process.stdout.readline())
-            process.kill()
-        found = folder.newest_checkpoint()
-        assert rows_of(found) >= last
-        assert (found.sections["lanes"].arrays["dual"] == rows_of(found)).all()
-        assert found.damaged == []
-        last = rows_of(found)
 
 
 def test_a_checkpoint_of_another_format_is_refused(folder):
@@ -336,15 +277,6 @@ def test_a_second_process_is_refused_with_the_process_id_of_the_first(folder):
         )
     assert f"'{folder.path}' is being trained by process {os.getpid()}\n" in tried.stdout
     assert "wait for it, or stop it" in tried.stdout
-
-
-def test_this_process_is_refused_while_another_process_trains(folder):
-    with holder(folder) as process:
-        with pytest.raises(RunError, match=f"is being trained by process {process.pid}\n"), RunLock(folder.path):
-            pass
-        process.stdin.close()
-    with RunLock(folder.path):  # the other process has ended
-        pass
 
 
 def test_the_lock_of_a_killed_process_is_released(folder):

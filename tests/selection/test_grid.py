@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.base.errors import OptionError
-from streampgs.learn.lane_spec import Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsCandidates, automatic_t0
 from streampgs.losses import LOSSES
@@ -103,12 +101,6 @@ def test_the_ball_of_several_labels_does_not_depend_on_their_units():
     assert one.own.ball == pytest.approx(PNorm(2.0).radius_of_optimum(1.0, 1e-3), rel=1e-9)
 
 
-def test_numbers_out_of_range_are_refused_with_a_remedy():
-    with pytest.raises(OptionError) as refused:
-        candidates(ModelOptions(sigma=1e-320))
-    assert "--sigma" in refused.value.remedy
-
-
 # Automatic σ.
 
 
@@ -170,26 +162,6 @@ def test_automatic_choices_never_make_more_than_64_lanes(options, targets):
 # Automatic p.
 
 
-@pytest.mark.parametrize("features", [3, 28, 1000, 47_236, 10**7])
-def test_p_auto_tries_the_usual_values_and_the_one_for_the_number_of_features(features):
-    logarithm = 2.0 * math.log(features)
-    near_one = logarithm / (logarithm - 1.0)
-    found = [one.norm.p for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features)]
-    assert sorted(found) == pytest.approx(sorted([2.0, 1.8, 1.5, 1.2, near_one]), rel=1e-12)
-    assert found == sorted(found, reverse=True)
-
-
-def test_each_p_has_a_ladder_in_its_own_norm():
-    """t0 and σ depend on ‖x‖_q."""
-    window, found = window_of(), candidates(ModelOptions(p=(2.0, 1.5), intercept=0.0))
-    x = window.values.astype(float).reshape(ROWS, FEATURES)
-    for p, q in ((2.0, 2.0), (1.5, 3.0)):
-        own = [one.sigma for one in found if one.norm.p == p]
-        mean = np.mean(np.linalg.norm(x, q, axis=1) ** 2)
-        assert len(own) == LADDER_LENGTH
-        np.testing.assert_allclose(own[0] / sigmas()[0], mean / np.mean((x**2).sum(axis=1)), rtol=1e-6)
-
-
 # Targets and lanes.
 
 
@@ -203,11 +175,3 @@ def test_lanes_are_ordered_by_candidate_and_then_by_target():
     labels = np.ones((ROWS, 2))
     lanes = lanes_of(candidates(options, window_of(labels=labels), targets=2), targets_of(options))
     assert [(lane.target.column, lane.target.positive) for lane in lanes] == [(0, None), (1, None)]
-
-
-def test_lanes_of_targets_that_joined_later_are_in_separate_groups():
-    """They have taken fewer steps."""
-    options = ModelOptions(sigma=0.1, threads=3)
-    early, late = lanes_of(candidates(options), [Target("a", 0, 0.0), Target("b", 0, 1.0, joined=1)])
-    assert (late.target.joined, late.target.positive) == (1, 1.0)
-    assert early.group != late.group

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.base.checks import decode, encode
+from streampgs.base.checks import encode
 from streampgs.base.stage import Bundle
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.selection import judged_rows
 from streampgs.selection import mixture as mixture_module
-from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, prior_of
+from streampgs.selection.mixture import LossShape, Mixture, Scored, prior_of
 
 PRIOR = (0.9, 0.05, 0.05)
 WEIGHT = 10.0
@@ -124,23 +124,6 @@ def test_before_anything_was_judged_the_first_lineage_is_alone():
     assert Mixture(3).shrink == 1.0
 
 
-@pytest.mark.parametrize("best", range(3))
-def test_a_clearly_better_lineage_gets_nearly_all(best):
-    mixture = Mixture(3)
-    mixture.judge(some_rows(rows=3000, noise=np.where(np.arange(3) == best, 0.1, 5.0)), LOGISTIC, 3000)
-    assert mixture.shares[best] > 0.9
-
-
-@pytest.mark.parametrize("lineages", [1, 2, 4])
-def test_any_number_of_lineages(lineages):
-    prior = tuple(prior_of(lineages, 60))
-    scored, mixture = some_rows(rows=60, noise=(0.5, 1.0, 2.0, 0.6)[:lineages]), Mixture(lineages)
-    mixture.judge(scored, LOGISTIC, 60)
-    found = plain_objective([(scored, ones(scored))], LOGISTIC, mixture.shares, prior)
-    slow = slow_shares([(scored, ones(scored))], LOGISTIC, prior)
-    assert found == pytest.approx(plain_objective([(scored, ones(scored))], LOGISTIC, slow, prior), abs=1e-6)
-
-
 def test_lineages_that_learn_from_few_rows_have_small_shares_before_rows_are_judged(monkeypatch):
     monkeypatch.undo()
     shares = [prior_of(3, rows) for rows in (1, 100, 10_000, 10**9)]
@@ -178,15 +161,6 @@ def test_the_order_of_rows_changes_rounding_only_and_the_same_rows_give_the_same
     assert one.shares == pytest.approx(other.shares, abs=1e-6)
 
 
-def test_without_rows_that_count_nothing_is_judged():
-    mixture = Mixture(3)
-    for scored in (some_rows(weights=np.zeros(400)), some_rows(rows=0)):
-        assert mixture.judge(scored, LOGISTIC, 400) == Judgement(0, None, [], None, [1.0, 0.0, 0.0], 1.0, None, None, 0)
-    mixture.judge(some_rows(), LOGISTIC, 400)
-    shares = mixture.shares
-    assert mixture.judge(some_rows(rows=0), LOGISTIC, 5000).shares == shares == mixture.shares
-
-
 def test_a_few_heavy_rows_count_as_a_few_rows():
     heavy = np.where(np.arange(400) < 4, 1.0, 1e-9)
     few, all_of_them = Mixture(3), Mixture(3)
@@ -209,24 +183,7 @@ def test_a_lineage_that_left_the_range_gets_no_share(name, value):
     assert all(map(math.isfinite, mixture.shares))
 
 
-@every_loss
-def test_the_model_before_that_left_the_range_is_reported_as_very_bad(name):
-    scored, mixture = some_rows(name), Mixture(3)
-    mixture.judge(scored, losses_of(name), 400)
-    judgement = mixture.judge(replace(scored, before=np.full((400, 1), math.nan)), losses_of(name), 400)
-    assert judgement.before.loss > 1e9
-    assert decode(Judgement, encode(judgement)) == judgement
-
-
 # The report.
-
-
-def test_of_one_class_per_row_the_largest_score_decides():
-    random = np.random.default_rng(3)
-    scored, classes = some_rows(targets=3), random.integers(0, 4, 400)  # 3: of no class that the model knows
-    labels = np.where(classes[:, np.newaxis] == np.arange(3), 1.0, -1.0)
-    judgement = Mixture(3).judge(replace(scored, labels=labels), losses_of("logistic", 3), 400, one_of_classes=True)
-    assert judgement.before.accuracy == float(((scored.before + scored.fixed).argmax(axis=1) == classes).mean())
 
 
 # Older rows.
@@ -292,26 +249,6 @@ def returned(mixture, scored):
     return replace(scored, before=mixture.shrink * np.einsum("rkt,k->rt", scored.scores, mixture.shares))
 
 
-def judged_nights(mixture, nights, times, name="logistic", rows=1000):
-    for seed in range(nights):
-        scored = some_rows(name, seed, rows, noise=(0.1, 0.1, 0.1))
-        scored = returned(mixture, replace(scored, scores=times * scored.scores))
-        judgement = mixture.judge(scored, losses_of(name), rows)
-    return judgement
-
-
-@pytest.mark.parametrize("name", ["logistic", "squared", "poisson", "huber"])
-def test_scores_that_are_too_large_are_shrunk_to_fit(name):
-    exact = judged_nights(Mixture(3), 5, 1.0, name).shrink
-    assert judged_nights(Mixture(3), 5, 1.6, name).shrink == pytest.approx(exact / 1.6, abs=0.04)
-    assert judged_nights(Mixture(3), 5, 0.7, name).shrink == 1.0
-
-
-@pytest.mark.parametrize("name", ["hinge", "squared-hinge"])
-def test_scores_whose_sign_alone_is_used_are_not_shrunk(name):
-    assert judged_nights(Mixture(3), 5, 1.6, name).shrink == 1.0
-
-
 def test_the_factor_is_the_best_one_for_all_mixtures_that_were_returned():
     mixture, sums, factors = Mixture(3), np.zeros(26), np.linspace(1.0, 0.5, 26)
     for seed, (rows, times) in enumerate([(50, 1.0), (3000, 1.3), (20, 1.6), (1500, 1.1), (600, 0.6)]):
@@ -355,22 +292,6 @@ def test_an_abrupt_change_is_drift_once(name):
     drifts = [judgement.drift for judgement in found]
     assert [drift is not None for drift in drifts] == [False, False, True, False, False]
     assert (drifts[2].loss, drifts[2].before) == (found[2].before.loss, found[1].before.loss)
-
-
-def test_drift_is_found_also_after_a_pause():
-    """A run that resumes calls `grow` with the targets that there were."""
-    random, mixture = np.random.default_rng(1), Mixture(3)
-    mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
-    mixture.grow(1)
-    assert mixture.judge(nights(random, "logistic", 1000, 1.5), LOGISTIC, 1000).drift is not None
-
-
-def test_a_difference_that_is_certain_but_small_is_no_drift():
-    random, mixture = np.random.default_rng(1), Mixture(3)
-    for loss, drifts in ((1.0, False), (1.04, False), (1.2, True)):
-        scores = np.full((1000, 3, 1), math.sqrt(loss)) + 1e-3 * random.normal(size=(1000, 1, 1))
-        rows = Scored(scores, scores[:, 0], np.zeros((1000, 1)), np.zeros((1000, 1)), np.ones(1000))
-        assert (mixture.judge(rows, losses_of("squared"), 1000).drift is not None) == drifts
 
 
 # The state.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from streampgs.base.stage import Bundle
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
-from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.selection.grid import lanes_of
 from streampgs.selection.race import Heat, Mark, Race, heats_for
@@ -201,21 +199,6 @@ def test_the_better_half_is_kept_and_then_the_best():
     assert made.leader() == 0
 
 
-def test_all_lanes_of_a_candidate_are_kept_with_it():
-    targets = [Target("a", 0), Target("b", 1), Target("c", 2)]
-    field = [candidate(10.0**-k) for k in range(6)]
-    made = race_of(field, targets, heats_for(6, 800, True), False, None)
-    window = noisy_window()
-    window.labels = np.stack([window.labels, -window.labels, window.labels], axis=1)
-    signs = [1.0, -1.0, 1.0]
-    lanes = StandIn(
-        lanes_of(field, targets), [sign * off_by(angle) for angle in (0.9, 0.2, 0.7, 0.0, 0.8, 0.3) for sign in signs]
-    )
-    seen = judged_at(made, lanes, window, until=800)
-    assert [kept for _, kept in seen if kept is not None] == [[3, 4, 5, 9, 10, 11, 15, 16, 17], [3, 4, 5]]
-    assert made.progress.left == [3]
-
-
 def with_merits(merits: Any, candidates: Any = None) -> Race:
     field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
     made = race_of(field, ONE_TARGET, [], True, None)
@@ -264,14 +247,6 @@ def test_a_candidate_that_has_diverged_does_not_lead(marks):
     assert made.leader() == 2
 
 
-def test_candidates_with_merits_that_are_not_finite_are_dropped_first():
-    made = race(4, heats=[Heat(10, 1, 2)])
-    lanes = field_of(made, [0.3, 0.1, 0.2, 0.4])
-    lanes.vectors[1][2] = math.nan
-    kept = judge(made, lanes, noisy_window(), 0, 10, 100)
-    assert kept == [0, 2]
-
-
 def test_merits_are_means_over_the_later_half_of_the_marks():
     made = with_merits([0.4, 0.5])
     early, late = ([0.0, 9.0], [0.6, 0.5])
@@ -313,23 +288,6 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_next_rows():
         assert mark.losses[k] == pytest.approx(weights @ losses / weights.sum(), rel=1e-12)
         assert mark.accuracies[k] == pytest.approx(weights @ ((scores > 0) == (labels > 0)) / weights.sum(), rel=1e-12)
     assert mark.merits[1] < mark.merits[0]
-
-
-def test_a_merit_does_not_depend_on_the_scale_of_a_classifier():
-    """A large σ shrinks all scores, so the hinge loss can fall although the accuracy falls."""
-    window = noisy_window()
-    mark = judge_once([candidate(), candidate(1e-4)], [off_by(0.3), 1e3 * off_by(0.3)], window)
-    assert mark.merits[0] == pytest.approx(mark.merits[1], rel=1e-6)
-    assert mark.losses[1] > 10.0 * mark.losses[0]
-
-
-@pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile"])
-def test_the_merit_of_a_regression_is_its_loss(loss):
-    window = noisy_window(classes=False)
-    own = replace(candidate(loss=loss), shape=LOSSES[loss].shape(np.array([-1.0, 1.0])))
-    mark = judge_once([own], [off_by(0.1)], window)
-    assert mark.merits == mark.losses
-    assert mark.accuracies == [None]
 
 
 def test_with_several_classes_the_largest_score_counts_for_accuracy():

@@ -7,7 +7,6 @@ import threading
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -63,22 +62,6 @@ def test_the_least_recently_used_copies_are_deleted_first(tmp_path: Path, downlo
         assert gone == [b]
         assert here(tmp_path) == {a.name, c.name, d.name}
     assert sorted(downloaded) == [remote.address for remote in (a, b, c, d)]
-
-
-def test_announced_copies_are_kept_unless_their_space_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
-    a, b, c, d = objects(tmp_path, "a b c d")
-    with closing(Copies(tmp_path, 30)) as copies:
-        copies.begin(0, [a, b])
-        copies.wait_for([a, b], never)
-        copies.announce(1, [c, d])  # only one of them fits
-        copies.begin(1, [c, d])
-        copies.wait_for([c, d], never)
-        assert copies.is_here(c)
-        assert copies.is_here(d)
-        copies.announce(2, [a, b])
-        copies.begin(9, [b, c, d])  # another key than announced
-        copies.wait_for([b, c, d], never)
-        assert here(tmp_path) == {b.name, c.name, d.name}
 
 
 def test_copies_of_an_earlier_session_are_used_and_counted(tmp_path: Path, downloaded: list[str]) -> None:
@@ -137,19 +120,3 @@ def test_no_download_is_left_waiting_after_close(tmp_path, monkeypatch):
         if thread.name.startswith("streampgs-"):
             thread.join(30)
             assert not thread.is_alive(), thread.name
-
-
-def test_without_a_limit_copies_may_take_half_of_the_disk_including_those_that_exist(
-    tmp_path: Path, downloaded: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=60))
-    a, b, c = objects(tmp_path, "a b c", size=40)
-    for remote in (a, b):
-        remote.copy.write_bytes(bytes(remote.size))
-        os.utime(remote.copy, ns=(COPY_TIME_NS, COPY_TIME_NS))
-    with closing(Copies.on_half_the_disk(tmp_path, [a, b, c])) as copies:
-        assert copies.limit_bytes == (60 + 80) // 2
-        with pytest.raises(RunError, match=r"a window needs 2 remote shards .* half of its free space") as refused:
-            copies.begin("window", [b, c])
-    assert "--cache-limit" not in str(refused.value)
-    assert "free some space there, then resume" in str(refused.value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -168,23 +166,6 @@ def test_a_store_that_keeps_failing_ends_training_with_a_message(
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("parquet")
 
 
-def test_an_object_that_was_replaced_after_it_was_catalogued_is_refused(
-    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
-) -> None:
-    address = moto.upload(folders / "sparse-arrow", "replaced")
-    other = bytearray((folders / "sparse-arrow" / "part-00001.arrow").read_bytes())
-    other[len(other) // 2] ^= 1
-    once = threading.Lock()
-
-    def replace_it(request: Request) -> None:
-        if is_download(request) and once.acquire(blocking=False):
-            moto.put("replaced/part-00001.arrow", bytes(other))
-
-    proxied.fault = replace_it
-    with pytest.raises(streampgs.StreampgsError, match=rf"'{address}/part-00001.arrow' was replaced while in use"):
-        streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
-
-
 def test_refused_credentials_are_reported_without_retries_and_not_shown(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
 ) -> None:
@@ -194,52 +175,3 @@ def test_refused_credentials_are_reported_without_retries_and_not_shown(
         streampgs.train("s3://tables/refused", run=tmp_path / "run", **SMALL)
     assert MARKER not in str(refused.value)
     assert len(proxied.requests) <= 2
-
-
-def test_a_server_that_dies_pauses_training(
-    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], str]
-) -> None:
-    """The server is killed while shards are downloaded. A new server with the same objects replaces it."""
-    server = Moto()
-    address = server.upload(folders / "sparse-parquet", "dies")
-    wanted: list[str] = []
-
-    def kill(request: Request) -> None:
-        if is_download(request):
-            wanted.append(request[1])
-            if len(wanted) == 3:
-                server.kill()
-
-    proxy = Proxy(server.port, kill)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-    run = tmp_path / "run"
-    # The command line with shorter retries.
-    code = (
-        "from streampgs.stores import patience\n"
-        "patience.PATIENCE_SECONDS = 1.0\n"
-        "from streampgs.cli import main\n"
-        "main()\n"
-    )
-    words = ["train", address, "--run", str(run), "--epochs", "2", "--memory", "60MB", "--window", "500kB"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words, "--sigma", "1e-4", "--checkpoint-every", "0"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert re.search(rf"error: .*'{address}/part-0000\d.parquet' cannot be read", done.stderr)
-    assert "streampgs resume" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert MARKER not in done.stderr
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    assert checkpoint.damaged == []
-    again = Moto(server.port)
-    try:
-        again.upload(folders / "sparse-parquet", "dies")
-        assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("parquet")
-    finally:
-        again.kill()
-        proxy.close()

@@ -43,35 +43,6 @@ def test_a_resume_downloads_deleted_copies_again(
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed(file_format)
 
 
-def test_a_modified_copy_is_downloaded_again(
-    folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
-) -> None:
-    address = store.upload(folders / "sparse-arrow", "damaged-copy")
-    run = tmp_path / "run"
-    streampgs.train(address, run=run, rows=1_000, **SMALL)
-    for copy in (run / "cache" / "shards").iterdir():
-        with open(copy, "r+b") as file:
-            file.seek(copy.stat().st_size // 2)
-            file.write(bytes(64))
-    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
-
-
-def test_a_new_object_joins_like_a_new_file(folders: Path, store: Moto, tmp_path: Path) -> None:
-    old, new = tmp_path / "table", sorted((folders / "sparse-arrow-test").iterdir())[0]
-    shutil.copytree(folders / "sparse-arrow", old)
-    address = store.upload(old, "growing")
-    bits = []
-    for place, run in ((str(old), tmp_path / "on-disk"), (address, tmp_path / "in-bucket")):
-        streampgs.train(place, run=run, rows=1_000, **SMALL)
-    shutil.copy(new, old / "part-99999.arrow")
-    store.upload(old, "growing")
-    for run in (tmp_path / "on-disk", tmp_path / "in-bucket"):
-        report = streampgs.resume(run, epochs=2)
-        bits.append((report.rows, report.dual_sha256))
-    assert bits[0] == bits[1]
-    assert bits[0][0] > 2 * ROWS
-
-
 def test_following_a_bucket_trains_on_new_objects(folders: Path, store: Moto, tmp_path: Path) -> None:
     source = tmp_path / "table"
     shutil.copytree(folders / "sparse-arrow", source)
@@ -177,37 +148,6 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     for file in run.rglob("*"):
         assert not file.is_file() or MARKER.encode() not in file.read_bytes(), file
     assert streampgs.train(f"{address}/part-*", run=tmp_path / "again", rows=100, **SMALL).rows == 100
-
-
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_columns_are_encoded_in_a_bucket_as_on_disk(file_format: str, store: Moto, tmp_path: Path) -> None:
-    """The columns are strings, numbers of all scales, and one from the names of folders."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    random = np.random.default_rng(0)
-    folder = tmp_path / "table"
-    for day in range(3):
-        (folder / f"day={day}").mkdir(parents=True)
-        for part in range(2):
-            towns = random.choice(["Ulm", "Bern", "Graz", "Linz"], 300)
-            height = random.normal(170.0, 9.0, 300)
-            table = pa.table(
-                {"label": (height + 5 * (towns == "Ulm") > 172).astype(int), "town": towns, "height": height}
-            )
-            path = folder / f"day={day}" / f"part-{part}.{file_format}"
-            if file_format == "parquet":
-                pq.write_table(table, path, row_group_size=100)
-            else:
-                with pa.ipc.new_file(str(path), table.schema) as writer:
-                    writer.write_table(table, max_chunksize=100)
-    address = store.upload(folder, f"encoded/{file_format}")
-    here = streampgs.train(folder, run=tmp_path / "here", epochs=2, **SMALL)
-    there = streampgs.train(address, run=tmp_path / "there", epochs=2, **SMALL)
-    assert there.dual_sha256 == here.dual_sha256
-    model = streampgs.Model.load(tmp_path / "there")
-    assert evaluate(model, [address]) == evaluate(model, [str(folder)])
 
 
 def test_training_from_disk_does_not_load_a_store_library(folders: Path, tmp_path: Path) -> None:

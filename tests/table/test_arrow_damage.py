@@ -117,14 +117,6 @@ def test_a_damaged_byte_of_an_uncompressed_file_gives_rows_or_an_error(tmp_path,
     assert refusals(path, damaged(whole)) > 100
 
 
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_damaged_byte_of_a_compressed_file_gives_rows_or_an_error(tmp_path, compression):
-    path = tmp_path / "a.arrow"
-    whole = written(path, TABLES["sparse"], compression)
-    assert read_all_there_is(path) == len(TABLES["sparse"])
-    assert refusals(path, damaged(whole)) > 100
-
-
 @given(data=st.data())
 @settings(max_examples=100)
 def test_damage_in_many_positions_gives_rows_or_an_error(tmp_path_factory, data):

@@ -20,11 +20,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from streampgs.base.checks import decode, encode
 from streampgs.base.errors import DataError
-from streampgs.table import delta
 from streampgs.table.delta import change_of, list_table
 from streampgs.table.layout import Layout
 from streampgs.table.locate import locate
-from streampgs.table.partitions import Constant, with_partitions
+from streampgs.table.partitions import with_partitions
 
 
 def append(table: Path, first: int, rows: int = 3, **options: Any) -> list[str]:
@@ -200,14 +199,6 @@ def test_a_link_out_of_the_table_is_refused(link: str, tmp_path: Path) -> None:
         locate([str(table)])
 
 
-def test_a_link_inside_the_table_and_one_to_it_are_followed(tmp_path: Path) -> None:
-    written_log(tmp_path / "table")
-    (tmp_path / "table" / "b.parquet").touch()
-    (tmp_path / "table" / "a.parquet").symlink_to("b.parquet")
-    (tmp_path / "link").symlink_to("table")
-    assert listed(tmp_path / "link") == ["a.parquet"]
-
-
 def replaced_by_a_link(log: Path) -> None:
     log.unlink()
     log.symlink_to("/dev/zero")
@@ -243,15 +234,6 @@ def test_a_log_that_would_end_or_block_the_process_is_refused(name: str, tmp_pat
         locate([str(tmp_path / "table")])
 
 
-def test_a_schema_that_arrow_cannot_hold_is_an_error(tmp_path: Path) -> None:
-    kind: object = "double"
-    for _ in range(100):
-        kind = {"type": "array", "containsNull": True, "elementType": kind}
-    written_log(tmp_path / "table", fields=[{"name": "x", "type": kind, "nullable": True, "metadata": {}}])
-    with pytest.raises(DataError, match=r"the log of Delta table '.*' cannot be read"):
-        locate([str(tmp_path / "table")])
-
-
 @pytest.mark.parametrize("commit", [b'["remove"]', b'{"remove": ' + b"[" * 100_000, b"\xff"])
 def test_a_commit_with_another_content_is_an_error_that_names_its_version(table: Path, commit: bytes) -> None:
     before = locate([str(table)]).paths
@@ -266,33 +248,6 @@ def test_features_that_do_not_change_the_listed_files_are_accepted(tmp_path: Pat
     features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
     written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
     assert listed(tmp_path / "table") == ["a.parquet"]
-
-
-def test_a_feature_that_only_deltalake_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feature of a later version may hide rows of the files."""
-    monkeypatch.setattr(delta, "_KNOWN_FEATURES", frozenset())
-    written_log(tmp_path / "table", features=("v2Checkpoint",))
-    with pytest.raises(DataError, match="uses features that are not supported: v2Checkpoint"):
-        locate([str(tmp_path / "table")])
-
-
-def test_a_damaged_log_is_refused(table: Path) -> None:
-    (table / "_delta_log" / f"{1:020}.json").write_text("{half a li")
-    with pytest.raises(DataError, match=r"a part of a Delta table's log, cannot be read") as refused:
-        locate([str(table)])
-    assert "clone3" not in str(refused.value)
-
-
-def test_a_path_that_deltalake_would_decode_to_another_is_refused(table: Path, tmp_path: Path) -> None:
-    table.rename(tmp_path / "a b")
-    append(tmp_path / "other", 0)
-    (tmp_path / "other").rename(tmp_path / "a%20b")
-    assert len(listed(tmp_path / "a b")) == 3
-    for name in ("a%20b", "a\nb", "a\udcff"):
-        (tmp_path / "a%20b").rename(tmp_path / name)
-        with pytest.raises(DataError, match=r"cannot open a path with '%'"):
-            locate([str(tmp_path / name)])
-        (tmp_path / name).rename(tmp_path / "a%20b")
 
 
 # Columns from the log.
@@ -332,15 +287,6 @@ def test_partition_values_are_read_from_the_log(name: str, tmp_path: Path) -> No
         assert decode(Layout, json.loads(json.dumps(encode(layout)))) == layout
         found.append(pa.scalar(constant.value).cast(kind).as_py() if constant.value else None)
     assert found == values
-
-
-def test_columns_that_a_file_lacks_are_null(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path), pa.table({"x": [1]}))
-    write_deltalake(str(tmp_path), pa.table({"x": [2], "y": ["b"]}), mode="append", schema_mode="merge")
-    old, new = list_table(str(tmp_path)).logs
-    assert old.schema.names == ["x", "y"]
-    assert old.lacking(pa.schema({"x": pa.int64()})) == (Constant("y", None),)
-    assert new.lacking(pa.schema({"x": pa.int64(), "y": pa.string()})) == ()
 
 
 # Changes since a catalog was made.

@@ -113,14 +113,6 @@ def test_weights_may_have_every_number_type_and_bool(kind):
     assert not arrays.reasons.any()
 
 
-def test_missing_values_are_ones():
-    columns = sparse()
-    del columns["values"]
-    arrays = rows(columns)
-    assert arrays.values is None
-    assert [arrays.indices[arrays.bounds[r] : arrays.bounds[r + 1]].tolist() for r in range(4)] == INDICES
-
-
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("holder", [*LISTS, *FIXED])
 def test_dense_rows_may_have_every_number_type(holder, kind):
