@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
 import click
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.base.printable import LONGEST_CELL, LONGEST_LINE, printable, printable_page
 from streampgs.cli.console import fail, pairs_text, say_note, table_text
 from streampgs.options.messages import say_for_python
-from streampgs.packing.packer import pack
 from streampgs.python.progress import PythonObserver
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\r\n\t\x7f\x9b31m\u202eabc\u2066\u2028\udcff\ud800"
@@ -54,14 +52,6 @@ def test_no_control_character_is_left(text: str) -> None:
 def test_passwords_in_addresses_are_masked(text: str, shown: str) -> None:
     error = DataError(text, text)
     assert (error.found, error.remedy, printable(text)) == (shown, shown, shown)
-
-
-def test_a_query_with_a_password_is_not_recorded(tmp_path: Path) -> None:
-    for words in ({"sql": "from 'https://u:pass@h/f.csv'"}, {"labels": "https://h/f?token=pass"}):
-        with pytest.raises(OptionError, match="a password or a query") as refused:
-            pack([] if "sql" in words else ["x.csv"], tmp_path / "out", **words)
-        assert "pass@" not in str(refused.value)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("length", [LONGEST_LINE, LONGEST_LINE + 1, 10**7])

@@ -12,13 +12,12 @@ import click
 
 from streampgs.base.errors import counted
 from streampgs.cli.console import (
-    EXIT_CODES,
     Output,
+    exiting_on_signals,
     print_json,
     say,
     say_note,
     say_skipped,
-    stop_on_signals,
 )
 from streampgs.cli.options import Command
 from streampgs.packing.options import PackOptions, PackWay
@@ -37,8 +36,8 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
     """Convert files of many kinds to shards in the folder OUT.
 
     IN are files, folders or quoted globs: CSV, JSON lines, svmlight, Vowpal Wabbit, NumPy, Parquet, Arrow. Text files may
-    be compressed (.gz, .zst, .bz2). IN::NAME=VALUE adds a column with the same value in all rows of IN. After an
-    interruption, the same command continues and writes the same bytes.
+    be compressed (.gz, .zst, .bz2). IN::NAME=VALUE adds a column with the same value in all rows of IN. The
+    shards get their names when all of them are complete.
 
     \b
       streampgs pack clicks.csv.gz shards/ --types zip=string
@@ -48,12 +47,9 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
     if not inputs and "sql" not in options:
         raise click.UsageError("Name the files to pack, then the folder for the shards.")
     from streampgs.packing.packer import pack as pack_files
-    from streampgs.run.report import StopRequest
 
-    stop = StopRequest()
-    stop_on_signals(stop)
     started = time.perf_counter()
-    with closing(LiveLine(say)) as line:
+    with closing(LiveLine(say)) as line, exiting_on_signals():
 
         def show(status: PackStatus) -> None:
             seconds = duration(time.perf_counter() - started)
@@ -61,23 +57,18 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
             line.show(status.fraction, done)
 
         shown: dict[str, Any] = {} if quiet else {"on_progress": show, "on_note": say_note}
-        report = pack_files(inputs, out, stop=stop, **shown, **options)
+        report = pack_files(inputs, out, **shown, **options)
     if not quiet:
         _say_report(report, out)
     if json:
         print_json(asdict(report))
-    return EXIT_CODES.get(report.stopped_by, 0)
+    return 0
 
 
 def _say_report(report: PackReport, out: Path) -> None:
     say_skipped(report.skipped_rows)
     size = f"{counted(report.rows, 'row')} in {counted(report.shards, 'shard')}, {report.bytes / 1e6:,.1f} MB"
-    if report.stopped_by in EXIT_CODES:
-        say(f"stopped by {report.stopped_by} with {size}; the same command continues")
-    elif report.nothing_to_do:
-        say(f"nothing to do: {out} has {size}")
-    else:
-        columns = [f"{name} {kind}" for name, kind in report.columns.items()]
-        more = f", and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
-        say(f"columns: {', '.join(columns[:_SHOWN_COLUMNS])}{more}")
-        say(f"{size}, {report.seconds:.1f} s, peak memory {report.peak_rss_mb:,.0f} MB: {out}")
+    columns = [f"{name} {kind}" for name, kind in report.columns.items()]
+    more = f", and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
+    say(f"columns: {', '.join(columns[:_SHOWN_COLUMNS])}{more}")
+    say(f"{size}, {report.seconds:.1f} s, peak memory {report.peak_rss_mb:,.0f} MB: {out}")

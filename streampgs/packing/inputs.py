@@ -5,20 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.base.faults import exists
 from streampgs.base.globs import is_folder, matches, refuse_unreadable
-from streampgs.packing.kinds import FILE_KINDS, KINDS
-from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
+from streampgs.packing.kinds import KINDS
+from streampgs.packing.source import COMPRESSIONS, compression_of
 
-_SNIFFED_BYTES = 1 << 16
 _SETS = re.compile(r"^(.*)::([^:/=]+=.*)$", re.DOTALL)
 
 Value = int | float | bool | str
@@ -31,23 +27,6 @@ class Input:
     sets: tuple[tuple[str, Value], ...] = ()
     """Columns with the same value in all its rows."""
 
-    def batches(self, source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-        return KINDS[self.kind].load()(source, shape)
-
-    @property
-    def is_text(self) -> bool:
-        return KINDS[self.kind].is_text
-
-    def to_json(self) -> dict[str, Any]:
-        status = self.path.stat()
-        return {
-            "path": str(self.path),
-            "kind": self.kind,
-            "sets": [list(pair) for pair in self.sets],
-            "size": status.st_size,
-            "modified_ns": status.st_mtime_ns,
-        }
-
 
 def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[list[Input], list[Path]]:
     """The files in the order of the sources, those of a folder or pattern by name; and the files that were left out."""
@@ -56,8 +35,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     out = Path(os.path.realpath(out))
     for source in sources:
         name, sets = _with_sets(source)
-        found = [name] if exists(name) else matches(name)
-        paths = [Path(os.path.abspath(match)) for match in found]
+        paths = [Path(os.path.abspath(match)) for match in ([name] if exists(name) else matches(name))]
         if not paths:
             raise DataError(
                 f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
@@ -83,7 +61,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
 
 
 def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
-    """'FILE::name=value,…': the file and the columns."""
+    """The file and the columns of 'FILE::name=value,…'."""
     match = None if exists(source) else _SETS.match(source)
     if match is None:
         return source, ()
@@ -125,22 +103,10 @@ def _kind_by_name(path: Path) -> str | None:
 
 
 def _kind(path: Path) -> str:
-    kind = _kind_by_name(path) or _kind_by_content(path)
+    kind = _kind_by_name(path)
     if kind is None:
-        raise DataError(
-            f"'{path}': neither its name nor its first line tells its kind",
-            f"give it with `--from {'|'.join(FILE_KINDS)}`",
-        )
+        raise DataError(f"the name of '{path}' does not tell its kind", f"give it with `--from {'|'.join(KINDS)}`")
     return kind
-
-
-def _kind_by_content(path: Path) -> str | None:
-    head = first_bytes(path, _SNIFFED_BYTES)
-    lines = [line for line in head.split(b"\n")[:100] if line.strip()]
-    first = lines[0] if lines else b""
-    if len(lines) == 1 and len(head) == _SNIFFED_BYTES:
-        first = first.rpartition(b" ")[0]  # of a line that was cut, only the last word is in doubt
-    return next((name for name, kind in KINDS.items() if kind.starts_like(head, first)), None)
 
 
 def _checked(path: Path, kind: str) -> str:

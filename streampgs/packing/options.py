@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streampgs.base.checks import encode
 from streampgs.base.errors import BadValue, OptionError
 from streampgs.options.commands import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
 from streampgs.options.fields import (
@@ -66,11 +64,11 @@ class _Delimiter(Text):
 
 @dataclass(frozen=True)
 class PackOptions(Checked):
-    """All of them decide what the shards hold; `memory` does so only together with `shuffle`."""
+    """What the shards hold."""
 
     # fmt: off
     kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {help_text()}.",
-        flag="--from", shown="detected by file names and content")
+        flag="--from", shown="detected by file names")
     names: tuple[str, ...] | None = option(None, Listed(of=Text("NAME"), always=True), DATA,
         "Names of the columns, instead of those in the header.")
     skip_lines: int = option(0, Number("N", 0, whole=True), DATA, "Lines to leave out at the start of each text file.")
@@ -107,12 +105,6 @@ class PackOptions(Checked):
     @property
     def skips_bad_rows(self) -> bool:
         return self.on_bad_row == "skip"
-
-    def to_json(self) -> dict[str, Any]:
-        """The options that must match to resume."""
-        record: dict[str, Any] = json.loads(json.dumps(encode(self)))  # lists for tuples
-        del record["memory"]
-        return record
 
 
 @dataclass(frozen=True)

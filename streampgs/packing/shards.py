@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,19 +12,17 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.base.checks import Count
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.base.files import (
     explaining,
     make_folder,
     new_file,
-    publish_new,
     refuse_unless_empty,
     sole_writer,
     sync_folder,
 )
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
-from streampgs.packing.schemas import plain_batch, plain_schema
+from streampgs.packing.schemas import plain_batch
 
 _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress better
 
@@ -33,17 +30,12 @@ _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress 
 @dataclass(frozen=True)
 class Shard:
     name: str
-    rows: Count
-    file_bytes: Count
+    rows: int
+    file_bytes: int
 
 
 def shard_name(number: int, format: str) -> str:
     return f"part-{number:05d}.{format}"
-
-
-def _are_equal(one: Path, other: Path) -> bool:
-    """Whether both are files of the same bytes."""
-    return other.is_file() and not other.is_symlink() and filecmp.cmp(one, other, shallow=False)
 
 
 class _OpenShard:
@@ -91,13 +83,7 @@ class _OpenShard:
             self._file.flush()
             os.fsync(self._file.fileno())
             shard = Shard(self._path.name, self.rows, self._file.tell())
-            if not publish_new(self._hidden, self._path) and not _are_equal(self._hidden, self._path):
-                raise OptionError(
-                    f"'{self._path}' exists already, and is not of this pack",
-                    "move it to another folder, or remove it if an interrupted pack has left it; then give the same "
-                    "command again",
-                )
-            self._hidden.unlink(missing_ok=True)
+            os.rename(self._hidden, self._path)
             self._file.close()
             sync_folder(self._path.parent)
         return shard
@@ -126,11 +112,9 @@ def written(
     format: str = "arrow",
     rows_per_shard: int | None = None,
     block_bytes: int = DEFAULT_BLOCK_BYTES,
-    first_number: int = 0,
 ) -> Iterator[Shard]:
-    """Write batches of one schema and give each shard when it is complete. The bytes of a shard depend on its rows and
-    the bounds of their batches only."""
-    number, shard = first_number, None
+    """Write batches of one schema and give each shard when it is complete."""
+    number, shard = 0, None
     try:
         for batch in batches:
             start = 0
@@ -176,10 +160,10 @@ def write_shards(
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     schema = None
     for batch in batches:
-        plain = plain_schema(batch.schema).remove_metadata()
-        schema = schema or plain
-        if plain != schema:
+        plain = plain_batch(batch)
+        schema = schema or plain.schema
+        if plain.schema != schema:
             raise DataError(
-                f"batches of different columns: {schema}, then {plain}", "give all the same columns and types"
+                f"batches of different columns: {schema}, then {plain.schema}", "give all the same columns and types"
             )
-        yield plain_batch(batch, plain)
+        yield plain

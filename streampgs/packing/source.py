@@ -1,44 +1,30 @@
-"""One input file while it is read: its bytes, decompressed, whole lines of it, its bad rows, and reading ahead."""
+"""One input file while it is read: its decompressed bytes, its lines, and its bad rows."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from streampgs.base.errors import DataError
 from streampgs.base.faults import naming_faults
-from streampgs.base.files import ends_early, native_path, reading
+from streampgs.base.files import ends_early, reading
 from streampgs.packing.options import PackOptions
-
-Item = TypeVar("Item")
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 CHUNK_BYTES = 1 << 22
-SPILL = ".query-spill"
-"""The folder of a query that needs more than its memory."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 60
-_SKIP = "fix it, or leave such rows out with `--on-bad-row skip`"
 
 
-@dataclass
-class Shape:
-    """The schema of the pack so far. Readers convert to its types where they can."""
-
-    schema: pa.Schema
-
-    def type_of(self, column: str) -> pa.DataType | None:
-        place = self.schema.get_field_index(column)
-        return self.schema.field(place).type if place >= 0 else None
+class BadLine(ValueError):
+    """A line is not a row. The text is the reason."""
 
 
 @dataclass
@@ -50,19 +36,20 @@ class Source:
     skipped: Counter[str] = field(default_factory=Counter)
     """Rows that were left out, by reason."""
 
-    def bad_rows(self, reason: str, where: str, text: bytes, rows: int = 1, remedy: str = _SKIP) -> None:
-        """Count rows that are left out, or refuse the first of them."""
+    def bad_row(self, reason: str, where: str, text: bytes) -> None:
+        """Count a row that is left out, or refuse it."""
         if not self.options.skips_bad_rows:
-            self.refuse(reason, where, text, remedy)
-        self.skipped[reason] += rows
+            self.refuse(reason, where, text)
+        self.skipped[reason] += 1
 
-    def refuse(self, reason: str, where: str, text: bytes, remedy: str = _SKIP) -> NoReturn:
+    def refuse(self, reason: str, where: str, text: bytes) -> NoReturn:
         shown = text[:_SHOWN_BYTES].decode(errors="backslashreplace") + ("…" if len(text) > _SHOWN_BYTES else "")
+        remedy = "fix it, or leave such rows out with `--on-bad-row skip`"
         raise DataError(f"'{self.path}', {where}: {reason}: {shown!r}", remedy)
 
 
 def compression_of(path: Path) -> str | None:
-    """Detected by the first bytes: a name may be wrong."""
+    """The compression that the first bytes tell: a name may be wrong."""
     try:
         with naming_faults(path), reading(path) as file:
             head = file.read(4)
@@ -74,87 +61,68 @@ def compression_of(path: Path) -> str | None:
 
 
 class ByteStream:
-    """The decompressed bytes of a file."""
+    """The decompressed bytes of a file, followed by `end`."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    closed = False  # pyarrow asks for it
+
+    def __init__(self, source: Source, file: Any, end: bytes) -> None:
+        self._source, self._file, self._end = source, file, end
         self._codec = compression_of(source.path)
-        with naming_faults(source.path), native_path(source.path) as path:
-            self._raw = pa.OSFile(path)
-            self._size = self._raw.size()
-        self._stream = pa.CompressedInputStream(self._raw, self._codec) if self._codec else self._raw
-        self._lock = threading.Lock()  # the thread in which pyarrow reads CSV ahead may outlast the reading
-        self.closed = False
+        self._size = source.path.stat().st_size
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), self._codec) if self._codec else file
 
     def read(self, count: int) -> bytes:
-        with self._lock:
-            if self.closed:
-                return b""
-            try:
-                with naming_faults(self._source.path):
-                    data: bytes = self._stream.read(count)
-                    if count and not data and self._raw.tell() < self._size:
-                        raise ends_early()
-            except OSError as error:
-                if not self._codec:
-                    raise
-                raise DataError(
-                    f"'{self._source.path}' is damaged or cut off: it cannot be decompressed beyond byte "
-                    f"{self._raw.tell():,}: {error}",
-                    "fetch or write it again",
-                ) from error
-            self._source.place = self._raw.tell()
-            return data
+        data = self._read(count)
+        if count and not data:
+            data, self._end = self._end, b""
+        return data
+
+    def _read(self, count: int) -> bytes:
+        path, place = self._source.path, self._source.place
+        try:
+            with naming_faults(path):
+                data: bytes = self._stream.read(count)
+                if count and not data and self._file.tell() < self._size:
+                    raise ends_early()
+        except OSError as error:
+            if not self._codec:
+                raise
+            raise DataError(
+                f"'{path}' is damaged or cut off: it cannot be decompressed beyond byte {place:,}: {error}",
+                "fetch or write it again",
+            ) from error
+        self._source.place = self._file.tell()
+        return data
 
     def close(self) -> None:
-        with self._lock:
-            self.closed = True
-            with suppress(OSError):  # the bytes that were read are right all the same
-                self._raw.close()
+        """The file belongs to `opened`."""
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[ByteStream]:
-    stream = ByteStream(source)
-    try:
-        yield stream
-    finally:
-        stream.close()
+def opened(source: Source, end: bytes = b"") -> Iterator[ByteStream]:
+    with naming_faults(source.path), reading(source.path) as file:
+        yield ByteStream(source, file, end)
 
 
-def first_bytes(path: Path, count: int) -> bytes:
-    with opened(Source(path, PackOptions())) as stream:
-        return stream.read(count)
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Whole lines of a text, the last of them with a line break."""
-
-    data: bytes
-    first_line: int
-    """Counted from 1."""
-
-
-def text_chunks(source: Source, size: int) -> Iterator[Chunk]:
+def chunks(source: Source) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a text, each with a line break, and the number of the first of them."""
     longest = source.options.memory // 32
-    line, to_skip, data, ended = 1, source.options.skip_lines, b"", False
+    line, data, ended = 1, b"", False
     with opened(source) as stream:
         while not ended:
-            more = stream.read(size)
+            more = stream.read(CHUNK_BYTES)
             ended = not more
             data += more
-            if line == 1 and data.startswith(_BYTE_ORDER_MARK):
-                data = data[len(_BYTE_ORDER_MARK) :]
+            if line == 1:
+                data = data.removeprefix(_BYTE_ORDER_MARK)
             if ended and data and not data.endswith(b"\n"):
                 data += b"\n"
-            while to_skip and b"\n" in data:
+            while line <= source.options.skip_lines and b"\n" in data:
                 data = data.partition(b"\n")[2]
-                to_skip -= 1
                 line += 1
-            cut = 0 if to_skip else data.rfind(b"\n") + 1
+            cut = data.rfind(b"\n") + 1 if line > source.options.skip_lines else 0
             if cut:
-                yield Chunk(data[:cut], line)
+                yield data[:cut], line
                 line += data.count(b"\n", 0, cut)
                 data = data[cut:]
             elif len(data) > longest:
@@ -164,16 +132,27 @@ def text_chunks(source: Source, size: int) -> Iterator[Chunk]:
                 )
 
 
-def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """The same items, one of them made in advance by a thread, so that parsing overlaps with writing. Closing the generator
-    closes `items`."""
-    end: Any = object()
-    with ThreadPoolExecutor(1, "streampgs-pack") as pool:
-        try:
-            coming = pool.submit(next, items, end)
-            while (item := coming.result()) is not end:
-                coming = pool.submit(next, items, end)
-                yield item
-                del item
-        finally:
-            pool.submit(getattr(items, "close", int)).result()
+def rows_of_lines(source: Source, parse: Callable[[bytes], pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a text. `parse` gets whole lines, and raises ValueError unless all of them are rows."""
+    for data, line in chunks(source):
+        yield from _parsed(source, data, line, parse)
+
+
+def _parsed(
+    source: Source, data: bytes, first_line: int, parse: Callable[[bytes], pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some lines. A bad line among them is found by halves."""
+    try:
+        batch = parse(data)
+    except ValueError as error:
+        lines = data.split(b"\n")[:-1]
+        if len(lines) == 1:
+            reason = str(error) if isinstance(error, BadLine) else f"it cannot be read: {error}"
+            source.bad_row(reason, f"line {first_line:,}", data.strip())
+            return
+        half = len(lines) // 2
+        for part, first in ((lines[:half], first_line), (lines[half:], first_line + half)):
+            yield from _parsed(source, b"\n".join([*part, b""]), first, parse)
+    else:
+        if batch.num_rows:
+            yield batch

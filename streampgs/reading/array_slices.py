@@ -43,6 +43,11 @@ def index_array(indices: NDArray[Any]) -> pa.Array:
     return pa.array(indices.astype(np.int32 if small else np.int64))
 
 
+def list_array(counts: NDArray[np.integer[Any]], child: pa.Array) -> pa.Array:
+    """Lists of so many values of the child each."""
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(counts)), pa.int32()), child)
+
+
 def dense_column(rows: NDArray[Any], what: str) -> pa.Array:
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"{what} has the shape {rows.shape}", "it must have rows and columns")

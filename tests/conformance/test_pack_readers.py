@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streampgs.base.errors import DataError
-from streampgs.packing import packer, source, tokens
+from streampgs.packing import packer, source
 from streampgs.packing.kinds import KINDS, help_text
 from streampgs.packing.packer import pack
 from streampgs.reading import array_slices
-from streampgs.run.report import StopRequest
 from tests.packing.conftest import contents_of, shards_of, table_of
 
 SAMPLES = Path(__file__).parents[1] / "packing" / "samples"
 FILES = 5
-NOT_A_FILE = {"sql"}
-"""The input is a query. Its laws are in tests/packing/test_sql.py."""
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind not in NOT_A_FILE])
+@pytest.fixture(params=[*KINDS])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -56,38 +54,32 @@ def test_a_sample_packs_to_its_rows(kind, sample, tmp_path):
 def test_rows_do_not_depend_on_the_size_of_a_read(kind, sample, tmp_path, monkeypatch, size):
     if kind in ("csv", "tsv"):
         size *= 4  # a block holds a row and the header
-    for module, name in ((source, "CHUNK_BYTES"), (tokens, "_CHUNK_BYTES"), (array_slices, "SLICE_BYTES")):
+    for module, name in ((source, "CHUNK_BYTES"), (array_slices, "SLICE_BYTES")):
         monkeypatch.setattr(module, name, size)
     pack(write(tmp_path, sample["data"]), tmp_path / "out", kind=kind)
     assert table_of(tmp_path / "out").to_pylist() == sample["rows"]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_pack_stopped_anywhere_resumes_to_the_same_bytes(kind, sample, tmp_path, monkeypatch, shuffle):
+def test_a_pack_that_fails_anywhere_leaves_no_shards_and_begins_again(kind, sample, tmp_path, monkeypatch, shuffle):
     monkeypatch.setattr(packer, "share_of", lambda memory: 100)
     monkeypatch.setattr(array_slices, "SLICE_BYTES", 20)
     paths = write(tmp_path, sample["data"], FILES)
     options: dict[str, Any] = {"kind": kind, "rows_per_shard": 2, "shuffle": shuffle}
-    whole = pack(paths, tmp_path / "whole", **options)
-    assert whole.rows == FILES * len(sample["rows"])
-    moments = 0
-    while True:
-        moments += 1
-        out, stop, seen = tmp_path / f"out{moments}", StopRequest(), 0
+    assert pack(paths, tmp_path / "whole", **options).rows == FILES * len(sample["rows"])
+    for moment in (1, FILES // 2, FILES + 1):
+        seen: list[object] = []
 
-        def look(status, stop=stop, moment=moments):
-            nonlocal seen
-            seen += 1
-            if seen == moment:
-                stop.ask("test")
+        def fail(status, seen=seen, moment=moment):
+            seen.append(status)
+            if len(seen) == moment:
+                raise KeyboardInterrupt
 
-        if pack(paths, out, **options, on_progress=look, stop=stop).stopped_by == "done":
-            break
-        assert all(not file.name.startswith(".part") for file in out.iterdir())
-        assert pack(paths, out, **options).rows == whole.rows
-        assert contents_of(out) == contents_of(tmp_path / "whole")
-        moments += moments // 3  # test fewer of the later moments
-    assert moments > FILES
+        with pytest.raises(KeyboardInterrupt):
+            pack(paths, tmp_path / "out", **options, on_progress=fail)
+        assert os.listdir(tmp_path / "out") == []
+    pack(paths, tmp_path / "out", **options)
+    assert contents_of(tmp_path / "out") == contents_of(tmp_path / "whole")
 
 
 def test_a_bad_row_is_named_or_skipped_and_counted_once(kind, sample, tmp_path):
@@ -97,9 +89,6 @@ def test_a_bad_row_is_named_or_skipped_and_counted_once(kind, sample, tmp_path):
     with pytest.raises(DataError, match="file-0'.*" + sample["named"]) as error:
         pack(paths, tmp_path / "refused", kind=kind)
     assert error.value.remedy
-    stop = StopRequest()
-    stop.ask("test")
-    pack(paths, tmp_path / "out", kind=kind, on_bad_row="skip", rows_per_shard=1, stop=stop)
     report = pack(paths, tmp_path / "out", kind=kind, on_bad_row="skip", rows_per_shard=1)
     assert table_of(tmp_path / "out").to_pylist() == sample["rows"]
     assert sum(report.skipped_rows.values()) == 1

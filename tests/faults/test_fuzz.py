@@ -5,7 +5,6 @@ tests/packing/test_text.py.)"""
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.base.errors import StreampgsError
-from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.seal import SealBroken, read_sealed
@@ -80,21 +78,6 @@ def test_text_gives_rows_or_a_clear_error(name: str, data: st.DataObject) -> Non
         except StreampgsError as error:
             assert error.found
     assert peak_rss_bytes() - before < 500 * 10**6
-
-
-@given(data=st.data())
-def test_a_journal_gives_its_saved_contents_or_a_clear_error(data: st.DataObject) -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
-        journal = Journal([{"path": "a", "sets": []}], {"kind": None}, 10**8)
-        journal.save(folder)
-        (folder / NAME).write_bytes(mutated(data, (folder / NAME).read_bytes()))
-        try:
-            assert load(folder) == journal
-        except StreampgsError as error:
-            assert NAME in error.found
-    finally:
-        shutil.rmtree(folder)
 
 
 @given(st.binary(max_size=300))

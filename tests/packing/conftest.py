@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.packing import source, tokens
+from streampgs.packing import source
 from streampgs.reading import array_slices
 
 
@@ -39,7 +39,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def choose(count: int) -> None:
         monkeypatch.setattr(source, "CHUNK_BYTES", count)
-        monkeypatch.setattr(tokens, "_CHUNK_BYTES", count)
         monkeypatch.setattr(array_slices, "SLICE_BYTES", count)
 
     return choose

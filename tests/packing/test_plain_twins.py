@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streampgs.packing.kinds import KINDS
 from streampgs.packing.options import PackOptions
-from streampgs.packing.source import Shape, Source
+from streampgs.packing.source import Source
 from tests.packing import plain_text_rows as plain
 
 NUMERALS = st.one_of(
@@ -43,7 +43,7 @@ def read(folder, kind: str, data: bytes, known: pa.Schema | None = None) -> tupl
     path = folder.mktemp("twins") / "rows"
     path.write_bytes(data)
     source = Source(path, PackOptions(on_bad_row="skip"))
-    batches = list(KINDS[kind].load()(source, Shape(known or pa.schema([]))))
+    batches = list(KINDS[kind].load()(source, known or pa.schema([])))
     rows = [row for batch in batches for row in batch.to_pylist()]
     return rows, batches[0].schema if batches else pa.schema([]), sum(source.skipped.values())
 
@@ -130,10 +130,10 @@ def test_the_first_bad_line_is_named_for_every_fault(tmp_path, bad):
 
     (tmp_path / "rows").write_text("1 1:1\n1 2:x\n1 1\nz 1:1\n2 1:1\n")
     source = Source(tmp_path / "rows", PackOptions(on_bad_row=bad))
-    reading = KINDS["svmlight"].load()(source, Shape(pa.schema([])))
+    reading = KINDS["svmlight"].load()(source, pa.schema([]))
     if bad == "skip":
         assert [row["label"] for batch in reading for row in batch.to_pylist()] == [1.0, 2.0]
         assert sum(source.skipped.values()) == 3
     else:
-        with pytest.raises(DataError, match="line 2: a value is not a number: 'x'"):
+        with pytest.raises(DataError, match="line 2: a value is not a number: '1 2:x'"):
             list(reading)

@@ -58,25 +58,21 @@ def test_the_order_depends_on_the_seed_but_not_on_the_memory(tmp_path, sorted_ro
     assert contents_of(tmp_path / "again") == contents_of(tmp_path / f"out{1 << 30}")
 
 
-def test_a_range_of_rows_may_exceed_the_memory(tmp_path, sorted_rows, monkeypatch):
-    """An interval is then smaller than one record batch of each run."""
-    monkeypatch.setattr(packer, "share_of", lambda memory: 3000)
-    monkeypatch.setattr(shuffle, "_RANGE_BITS", 2)
-    pack(sorted_rows, tmp_path / "out", shuffle=True)
-    assert np.array_equal(np.sort(order_of(tmp_path / "out")), np.arange(5000))
+def order_of_keys(seed: int, rows: int, cut: int, folder: Path) -> tuple[int, ...]:
+    numbers = pa.record_batch({"i": np.arange(rows)})
+    parts = (part for part in (numbers.slice(0, cut), numbers.slice(cut)) if part.num_rows)
+    return tuple(row for batch in shuffle.shuffled(parts, folder, seed, 1 << 20) for row in batch["i"].to_pylist())
 
 
-def test_every_order_is_equally_likely(assert_uniform):
-    orders = [tuple(np.argsort(shuffle.keys_of(seed, 0, 4), kind="stable")) for seed in range(2400)]
+def test_every_order_is_equally_likely(assert_uniform, tmp_path):
+    orders = [order_of_keys(seed, 4, 0, tmp_path) for seed in range(2400)]
     counts = np.unique(np.array(orders), axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert_uniform(counts)
 
 
-def test_keys_depend_on_row_numbers_but_not_on_batches():
-    assert np.array_equal(
-        np.concatenate([shuffle.keys_of(1, 0, 10), shuffle.keys_of(1, 10, 20)]), shuffle.keys_of(1, 0, 30)
-    )
+def test_the_order_does_not_depend_on_batches(tmp_path):
+    assert order_of_keys(1, 30, 0, tmp_path) == order_of_keys(1, 30, 10, tmp_path)
 
 
 MEASURED = """

@@ -10,9 +10,6 @@ import pytest
 
 import streampgs
 from streampgs.base.errors import DataError, OptionError, StreampgsError
-from streampgs.packing.packer import pack
-from streampgs.run.report import StopRequest
-from tests.packing.conftest import contents_of
 
 
 @pytest.fixture
@@ -54,33 +51,6 @@ def test_a_shuffled_result_has_the_same_rows_in_another_order(clicks, tmp_path):
     assert sorted(plain, key=lambda row: row["price"]) == sorted(mixed, key=lambda row: row["price"])
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_query_that_was_stopped_resumes_to_the_same_bytes(clicks, tmp_path, shuffle):
-    options = {"sql": query(clicks), "rows_per_shard": 500, "shuffle": shuffle}
-    whole = pack([], tmp_path / "whole", **options)
-    stopped = 0
-    for moment in (1, 2, 4):
-        out, stop, seen = tmp_path / f"out{moment}", StopRequest(), []
-
-        def look(status, stop=stop, seen=seen, moment=moment):
-            seen.append(status)
-            if len(seen) == moment:
-                stop.ask("test")
-
-        stopped += pack([], out, **options, on_progress=look, stop=stop).stopped_by != "done"
-        assert pack([], out, **options).rows == whole.rows
-        assert contents_of(out) == contents_of(tmp_path / "whole")
-    assert stopped
-
-
-def test_a_finished_query_is_not_repeated_and_another_is_refused(clicks, tmp_path):
-    streampgs.pack([], tmp_path / "out", sql=query(clicks))
-    assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
-    with pytest.raises(StreampgsError, match="overwrite=True"):
-        streampgs.pack([], tmp_path / "out", sql=query(clicks) + " AND id < 5000")
-    assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
-
-
 def test_a_bad_query_is_refused(clicks, tmp_path):
     with pytest.raises(DataError, match="the query failed"):
         streampgs.pack([], tmp_path / "a", sql="SELECT nothing FROM nowhere")
@@ -90,8 +60,3 @@ def test_a_bad_query_is_refused(clicks, tmp_path):
         streampgs.pack([str(clicks)], tmp_path / "c", sql=query(clicks))
     with pytest.raises(DataError, match="no rows"):
         streampgs.pack([], tmp_path / "d", sql=f"{query(clicks)} AND id < 0")
-
-
-def test_the_kind_sql_without_a_query_is_refused(clicks, tmp_path):
-    with pytest.raises(OptionError, match="kind='sql' without a query"):
-        streampgs.pack([str(clicks)], tmp_path / "out", kind="sql")

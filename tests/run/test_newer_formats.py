@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,6 @@ import pytest
 
 import streampgs
 from streampgs.base.errors import RunError
-from streampgs.packing import journal
-from streampgs.packing.packer import pack
 from streampgs.reading import cache
 from streampgs.run import seal
 from tests.faults.torture.cases import CASES
@@ -41,13 +38,6 @@ def newer_cache(path: Path) -> None:
     index = np.frombuffer(data[-size - index_bytes : -size], cache._INDEX)
     tail["index_checksum"], tail["format"] = cache._of(index, written_as), written_as
     path.write_bytes(data[:-size] + tail.tobytes())
-
-
-def newer_journal(path: Path) -> None:
-    record = json.loads(path.read_text())
-    del record["sha256"]
-    record["version"] = journal.FORMAT + 1
-    path.write_text(json.dumps({"sha256": journal._sum_of(record), **record}))
 
 
 def refused(path: Path, change: Callable[[Path], None], command: Callable[[], object]) -> None:
@@ -107,12 +97,6 @@ def test_the_encoding_of_a_grown_table_is_refused_if_its_format_is_newer(tmp_pat
     [grown] = run.glob("encoding-*.arrows")
     refused(grown, newer_sealed, lambda: streampgs.resume(run, epochs=3))
     refused(grown, newer_sealed, lambda: streampgs.evaluate(run, data))
-
-
-def test_the_journal_of_a_pack_is_refused_if_its_format_is_newer(tmp_path: Path) -> None:
-    (tmp_path / "rows.svm").write_text("1 2:3\n")
-    pack(tmp_path / "rows.svm", tmp_path / "out")
-    refused(tmp_path / "out" / journal.NAME, newer_journal, lambda: pack(tmp_path / "rows.svm", tmp_path / "out"))
 
 
 def test_a_file_without_a_format_or_of_an_older_one_is_refused(tmp_path: Path) -> None:

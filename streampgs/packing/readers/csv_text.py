@@ -1,12 +1,14 @@
-"""CSV and TSV. pyarrow splits the text into cells; the types are found here, from all rows and not from the first block."""
+"""CSV and TSV, read by pyarrow. The first block of a file decides the types; a later value of another type is an error."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,48 +17,44 @@ import pyarrow.csv
 
 from streampgs.base.errors import DataError
 from streampgs.packing import source as sources
-from streampgs.packing.schemas import TYPES
-from streampgs.packing.source import ByteStream, Shape, Source, opened
+from streampgs.packing.schemas import TYPES, joined_schema
+from streampgs.packing.source import ByteStream, Source, opened
 
 _USUAL_NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "#N/A", "\\N")
-_TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
-_TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
-_WHOLE_NUMBER = r"^[+-]?[0-9]+$"
+_LARGE_WHOLE = r"^[+-]?[0-9]{19,}$"
 _NUMBER_WITH_COMMA = r"^\s*[+-]?[0-9]+,[0-9]+\s*$"
-_ORDER_MARK = "\ufeff"
-_WIDTH_DIFFERS = "another number of columns than in the rows before"
-_END = "\x1e"
-"""Every cell of a row that is added at the end: an open quote would swallow it."""
+_PLAIN = {pa.time32("s"): pa.string(), pa.timestamp("s"): pa.timestamp("us"), pa.timestamp("ns"): pa.timestamp("us")}
+_BAD_VALUE = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\S+): invalid value '(.*)'", re.DOTALL
+)
+_BAD_WIDTH = re.compile(r"Row #(\d+): E(xpected \d+ columns, got \d+.*)", re.DOTALL)
 
 
-def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+def _read(delimiter: str, source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     options = source.options
-    parsing: dict[str, Any] = {"delimiter": options.delimiter or delimiter, "newlines_in_values": True}
-    names = _names(source, parsing)
-    if not names:
+    types = _types(delimiter, source)
+    if not types:
         return
-    if options.skips_bad_rows:
-        parsing["invalid_row_handler"] = partial(_skip_row, source)
-    has_header = options.names is None and not options.no_header
-    types = {name: TYPES[kind] for name, kind in options.types}
-    end_row = parsing["delimiter"].join([_END] * len(names)).encode() + b"\n"
-    row, waiting = 1 + options.skip_lines + (not options.no_header), None  # as pyarrow counts
-    with opened(source) as stream:
-        for batch in _texts(source, stream, parsing, end_row, names):
+    chosen = {name for name, _ in options.types}
+    for name, kind in types.items():
+        if name in schema.names and name not in chosen:
+            known, found = (pa.schema([(name, each)]) for each in (schema.field(name).type, kind))
+            types[name] = joined_schema(known, found, f"'{source.path}'").types[0]
+    # An open quote at the end would swallow rows. It swallows this row of nulls, too.
+    null = '""' if options.nulls is None else options.nulls[0]
+    end = (options.delimiter or delimiter).join([null] * len(types)).encode() + b"\n"
+    with opened(source, b"\n" + end) as stream, _named(source, list(types)):
+        waiting = None
+        for batch in _opened(delimiter, source, stream, types, partial(_skipped, source)):
+            if not batch.num_rows:
+                continue
             if waiting is not None:
-                yield _typed(source, _of_one_file(source, waiting, has_header, row), types, shape, row)
-                row += waiting.num_rows
+                yield waiting
             waiting = batch
-        if waiting is None or not waiting.num_rows or waiting.column(0)[-1].as_py() != _END:
-            text = waiting.column(len(names) - 1)[-1].as_py() if waiting is not None and waiting.num_rows else ""
-            source.refuse(
-                "a quote is never closed",
-                f"row {row + (waiting.num_rows if waiting is not None else 0) - 1:,}",
-                text.partition(_END)[0].encode(),
-                "close it, or write a quote inside a value twice",
-            )
-        last = _of_one_file(source, waiting.slice(0, waiting.num_rows - 1), has_header, row)
-        yield _typed(source, last, types, shape, row)
+        last = [None] if waiting is None else waiting.slice(waiting.num_rows - 1).to_pylist()[0].values()
+        if waiting is None or any(value is not None and value not in ("", null) for value in last):
+            raise DataError(f"'{source.path}': a quote is never closed", "close it; write a quote in a value twice")
+        yield waiting.slice(0, waiting.num_rows - 1)
 
 
 read_csv = partial(_read, ",")
@@ -66,96 +64,60 @@ read_tsv = partial(_read, "\t")
 class _Utf8:
     """A stream of UTF-8 only: pyarrow would notice other text late, and not name its line."""
 
-    def __init__(self, stream: ByteStream, source: Source, end: bytes = b"") -> None:
-        self._stream, self._source, self._end = stream, source, end
+    closed = False
+
+    def __init__(self, stream: ByteStream, path: Path) -> None:
+        self._stream, self._path, self._line = stream, path, 1
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._line, self._last = 1, b""
-        self.closed = False
 
     def read(self, count: int) -> bytes:
         data = self._stream.read(count)
-        if b"\0" in data:
-            before = data[: data.index(b"\0")]
-            self._source.refuse(
-                "a NUL byte",
-                f"line {self._line + _breaks(before):,}",
-                before.rpartition(b"\n")[2] + b"\0",
-                "fetch or write the file again; if they are meant, remove them with tr -d '\\000'",
-            )
         try:
             self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            before = error.object[: error.start]
-            self._source.refuse(
-                "not UTF-8",
-                f"line {self._line + _breaks(before):,}",
-                before.rpartition(b"\n")[2] + error.object[error.start : error.end],
-                "convert the file, for example with iconv -f latin1 -t utf-8",
-            )
-        if not data and not self._stream.closed:
-            data, self._end = (b"" if self._last in (b"", b"\n") else b"\n") * bool(self._end) + self._end, b""
-        self._line += _breaks(data)
-        self._last = data[-1:] or self._last
+            line = self._line + error.object.count(b"\n", 0, error.start)
+            raise DataError(
+                f"'{self._path}', line {line:,}: not UTF-8", "convert it, for example with iconv -f latin1 -t utf-8"
+            ) from error
+        self._line += data.count(b"\n")
         return data
 
     def close(self) -> None:
-        self.closed = True
+        """The file belongs to `opened`."""
 
 
-def _breaks(data: bytes) -> int:
-    return data.count(b"\n")
+def _skipped(source: Source, row: Any) -> str:
+    if not source.options.skips_bad_rows:
+        return "error"
+    source.skipped["another number of columns than in the rows before"] += 1
+    return "skip"
 
 
-def _opened(source: Source, stream: ByteStream, parsing: dict[str, Any], end: bytes, names: list[str]) -> Any:
+def _opened(delimiter: str, source: Source, stream: ByteStream, types: dict[str, pa.DataType], bad_row: Any) -> Any:
     options = source.options
     header: dict[str, Any] = {"skip_rows": options.skip_lines, "autogenerate_column_names": options.no_header}
     if options.names is not None:  # they replace the header
         header = {"column_names": list(options.names), "skip_rows": options.skip_lines + (not options.no_header)}
     return pa.csv.open_csv(
-        pa.PythonFile(_Utf8(stream, source, end), mode="r"),
+        pa.PythonFile(_Utf8(stream, source.path), mode="r"),
         read_options=pa.csv.ReadOptions(block_size=sources.CHUNK_BYTES, use_threads=False, **header),
-        parse_options=pa.csv.ParseOptions(**parsing),
-        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[]),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=options.delimiter or delimiter, newlines_in_values=True, invalid_row_handler=bad_row
+        ),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=types,
+            null_values=_USUAL_NULLS if options.nulls is None else options.nulls,
+            strings_can_be_null=options.nulls is not None,
+        ),
     )
 
 
-def _texts(
-    source: Source, stream: ByteStream, parsing: dict[str, Any], end: bytes, names: list[str]
-) -> Iterator[pa.RecordBatch]:
-    """All columns as strings."""
-    try:
-        yield from _opened(source, stream, parsing, end, names)
-    except pa.ArrowInvalid as error:
-        raise _refused(source, str(error)) from error
-
-
-def _refused(source: Source, text: str) -> DataError:
-    width = re.search(r"Row #(\d+): E(xpected \d+ columns, got \d+.*)", text, re.DOTALL)
-    if width is not None:
-        remedy = "give the right --delimiter, or leave such rows out with `--on-bad-row skip`"
-        return DataError(f"'{source.path}', row {int(width[1]):,}: e{width[2]}", remedy)
-    if "straddling" in text or "block size" in text:
-        remedy = "is it CSV? Look for a quote that is never closed"
-        return DataError(f"'{source.path}': a row is longer than {sources.CHUNK_BYTES:,} bytes", remedy)
-    return DataError(f"'{source.path}' cannot be read as CSV: {text}", "give its kind with --from, or fix it")
-
-
-def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
-    """The names of the columns; none if the file is empty."""
-    probe = Source(source.path, source.options)
-    with opened(probe) as stream:
-        try:
-            reader = _opened(probe, stream, {**parsing, "invalid_row_handler": lambda _: "skip"}, b"", [])
-        except pa.ArrowInvalid as error:
-            if str(error).startswith("Empty CSV file"):
-                return []
-            raise _refused(source, str(error)) from error
-        names: list[str] = list(source.options.names or reader.schema.names)
-        reader.close()
-    if len(names) == 1 and re.fullmatch("sep=.", names[0]):
-        raise DataError(
-            f"'{source.path}' begins with the line '{names[0]}'", f"give `--skip-lines 1 --delimiter '{names[0][-1]}'`"
-        )
+def _types(delimiter: str, source: Source) -> dict[str, pa.DataType]:
+    """The type of each column, as the user chose it or as the first block shows; none if the file is empty."""
+    first = _first_block(delimiter, source, {})
+    if first is None:
+        return {}
+    names = first.schema.names
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with `--names A,B,…`")
@@ -164,126 +126,57 @@ def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
         raise DataError(
             f"'{source.path}' has no column '{unknown}'; its columns are {', '.join(names[:20])}", "correct --types"
         )
-    return names
+    types = {field.name: _PLAIN.get(field.type, field.type) for field in first.schema}
+    types = {name: pa.timestamp("us", "UTC") if getattr(kind, "tz", None) else kind for name, kind in types.items()}
+    types |= {name: TYPES[kind] for name, kind in source.options.types}
+    texts = [name for name, kind in types.items() if pa.types.is_floating(kind) or pa.types.is_string(kind)]
+    as_text: Any = _first_block(delimiter, source, dict.fromkeys(texts, pa.string()))
+    for name in set(texts) - {name for name, _ in source.options.types}:
+        cells = as_text.column(name).filter(pc.is_valid(first.column(name)))
+        if pa.types.is_floating(types[name]) and pc.any(pc.match_substring_regex(cells, _LARGE_WHOLE)).as_py():
+            types[name] = pa.string()  # doubles would make different numbers equal
+        filled = cells.filter(pc.not_equal(cells, ""))
+        if len(filled) and pc.all(pc.match_substring_regex(filled, _NUMBER_WITH_COMMA)).as_py():
+            raise DataError(
+                f"'{source.path}': column '{name}' holds numbers with commas, like {filled[0].as_py()!r}",
+                f"write decimal points and no separators of thousands; or keep them as text with `--types {name}=string`",
+            )
+    return types
 
 
-def _of_one_file(source: Source, texts: pa.RecordBatch, has_header: bool, first_row: int) -> pa.RecordBatch:
-    """Without the traces of several files that were joined: byte order marks and repeated headers."""
-    marked = pc.starts_with(texts.column(0), _ORDER_MARK)
-    texts = _without(source, texts, marked, "a byte order mark, as where two files were joined", first_row)
-    if has_header and texts.num_columns > 1:
-        repeated = pc.equal(texts.column(0), texts.schema.names[0])
-        for name, cells in zip(texts.schema.names[1:], texts.columns[1:], strict=True):
-            if not pc.any(repeated).as_py():
-                return texts
-            repeated = pc.and_(repeated, pc.equal(cells, name))
-        texts = _without(source, texts, repeated, "the header again, as where two files were joined", first_row)
-    return texts
-
-
-def _without(source: Source, texts: pa.RecordBatch, bad: pa.Array, reason: str, first_row: int) -> pa.RecordBatch:
-    if not pc.any(bad).as_py():
-        return texts
-    place = pc.index(bad, True).as_py()
-    source.bad_rows(reason, f"row {first_row + place:,}", texts.column(0)[place].as_py().encode(), pc.sum(bad).as_py())
-    return texts.filter(pc.invert(bad))
-
-
-def _skip_row(source: Source, row: Any) -> str:
-    source.skipped[_WIDTH_DIFFERS] += 1
-    return "skip"
-
-
-def _typed(
-    source: Source, texts: pa.RecordBatch, types: dict[str, pa.DataType], shape: Shape, first_row: int
-) -> pa.RecordBatch:
-    nulls = pa.array(source.options.nulls if source.options.nulls is not None else _USUAL_NULLS, pa.string())
-    for name, kind in types.items():
-        cells = texts.column(name)
-        if _cast(cells, kind, nulls) is None:
-            fits = _fits(cells, kind, nulls)
-            bad = pc.index(fits, False).as_py()
-            rows = len(cells) - pc.sum(fits).as_py()
-            reason = f"a value of '{name}' is not of type {_name_of(kind)}"
-            source.bad_rows(reason, f"row {first_row + bad:,}", cells[bad].as_py().encode(), rows)
-            texts = texts.filter(fits)
-    strings_have_nulls = source.options.nulls is not None
-    columns = []
-    for name, cells in zip(texts.schema.names, texts.columns, strict=True):
-        column = _column(cells, types.get(name) or shape.type_of(name), nulls)
-        if column is None:
-            if (types.get(name) or shape.type_of(name)) is None:
-                _refuse_decimal_commas(source, name, _with_nulls(cells, nulls))
-            column = _with_nulls(cells, nulls) if strings_have_nulls else cells
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
-
-
-def _refuse_decimal_commas(source: Source, name: str, cells: pa.Array) -> None:
-    """A column of such numbers would silently be one of categories."""
-    if pc.all(pc.match_substring_regex(cells, _NUMBER_WITH_COMMA)).as_py():
-        raise DataError(
-            f"'{source.path}': column '{name}' holds numbers with commas, like {cells.drop_null()[0].as_py()!r}",
-            f"write decimal points and no separators of thousands; or keep them as text with `--types {name}=string`",
-        )
-
-
-def _name_of(kind: pa.DataType) -> str:
-    return next(name for name, known in TYPES.items() if known == kind)
-
-
-def _column(cells: pa.Array, known: pa.DataType | None, nulls: pa.Array) -> pa.Array | None:
-    """The cells under the first type that all fit, `known` before others; None: strings."""
-    if known == pa.string():
-        return None
-    if known is not None and not pa.types.is_null(known):
-        column = _cast(cells, known, nulls)
-        if column is not None:
-            return column
-    if _with_nulls(cells, nulls).null_count == len(cells):
-        return pa.nulls(len(cells))
-    return next((column for kind in _TRIED if (column := _cast(cells, kind, nulls)) is not None), None)
-
-
-def _with_nulls(cells: pa.Array, nulls: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_in(cells, value_set=nulls), pa.scalar(None, pa.string()), cells)
-
-
-def _cast(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array | None:
-    """None if a cell is not of the type."""
-    if kind == pa.string():
-        return cells
-    forms: list[Callable[[], pa.Array]] = [
-        lambda: cells,
-        lambda: _with_nulls(cells, nulls),
-        lambda: pc.ascii_trim_whitespace(_with_nulls(cells, nulls)),
-    ]
-    for form in forms:
-        texts = form()
+def _first_block(delimiter: str, source: Source, types: dict[str, pa.DataType]) -> pa.RecordBatch | None:
+    probe = Source(source.path, source.options)
+    with opened(probe) as stream, _named(source, list(types)):
         try:
-            if not pa.types.is_boolean(kind):
-                found = texts.cast(kind)
-                return None if kind == pa.float64() and _are_large_integers(found, texts) else found
-            yes = pc.is_in(texts, value_set=_TRUE)
-            known = pc.or_(yes, pc.or_(pc.is_in(texts, value_set=_FALSE), texts.is_null()))
-            if pc.all(known).as_py() is not False:
-                return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), yes)
-        except pa.ArrowInvalid:
-            continue
-    return None
+            reader = _opened(delimiter, probe, stream, types, lambda _: "skip")
+            return next(iter(reader), None)
+        except pa.ArrowInvalid as error:
+            if str(error).startswith("Empty CSV file"):
+                return None
+            raise
 
 
-def _are_large_integers(numbers: pa.Array, texts: pa.Array) -> bool:
-    """Whether these are whole numbers that int64 does not hold: as doubles, different ones would become equal."""
-    if not pc.any(pc.greater_equal(pc.abs(numbers), 2.0**63)).as_py():
-        return False
-    return bool(pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py())
-
-
-def _fits(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array:
-    """Whether each cell is of the type, by halves: bad ones are few."""
-    good = _cast(cells, kind, nulls) is not None
-    if good or len(cells) == 1:
-        return pa.array([good] * len(cells), pa.bool_())
-    half = len(cells) // 2
-    return pa.concat_arrays([_fits(cells.slice(0, half), kind, nulls), _fits(cells.slice(half), kind, nulls)])
+@contextmanager
+def _named(source: Source, names: list[str]) -> Iterator[None]:
+    """Turn the errors of pyarrow into errors that name file, row and remedy."""
+    path = source.path
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        text = str(error)
+        value, width = _BAD_VALUE.search(text), _BAD_WIDTH.search(text)
+        if value is not None:
+            name = names[int(value[1])]
+            found = (
+                f"'{path}', row {int(value[2]):,}: the value {value[4]!r} of column '{name}' is not of type {value[3]}"
+            )
+            remedy = f"give the type of the column, such as `--types {name}=double` or `--types {name}=string`, or correct it"
+        elif width is not None:
+            found = f"'{path}', row {int(width[1]):,}: e{width[2]}"
+            remedy = "give the right --delimiter, or leave such rows out with `--on-bad-row skip`"
+        elif "straddling" in text or "block size" in text:
+            found = f"'{path}': a row is longer than {sources.CHUNK_BYTES:,} bytes"
+            remedy = "is it CSV? Look for a quote that is never closed"
+        else:
+            found, remedy = f"'{path}' cannot be read as CSV: {text}", "give its kind with --from, or fix it"
+        raise DataError(found, remedy) from error

@@ -6,117 +6,97 @@ Features become indices while all are whole numbers of one namespace, and a map 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from streampgs.packing.source import Shape, Source
-from streampgs.packing.tokens import BAR, BLANK, COLON, Ints, Mask, Tokens, check_utf8, lists, parsed, tokens_of
-from streampgs.reading.array_slices import index_array
+from streampgs.packing.source import Source, rows_of_lines
+from streampgs.packing.words import all_of, lines_of, numbers, whole_numbers
+from streampgs.reading.array_slices import index_array, list_array
 
 SPACE_KEY = b"namespace"
 """Key of the namespace of the numbers, in the metadata of the field 'indices'."""
-_QUOTE = ord("'")
+# A word that starts with a quote or touches the bar is a tag; numbers are followed by blanks.
+_HEAD = r"^(?P<label>[^\s']\S*)\s+(?:(?P<weight>[^\s']\S*)\s+(?:(?P<base>[^\s']\S*)\s+)?)?(?:'\S*\s*|\S*)$"
+_SPACE = r"^(?P<name>[^\s:]*)(?::(?P<factor>\S+))?(?P<rest>(?:\s.*)?)$"
 
 
-def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    return parsed(source, partial(_parse, shape))
+def read(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return rows_of_lines(source, lambda data: _parsed(data, schema))
 
 
-def _parse(shape: Shape, data: bytes) -> pa.RecordBatch | None:
-    check_utf8(data)
-    tokens = tokens_of(data, b" \n:|")
-    first = tokens.firsts
-    if not first.size:
-        return None
-    rows, place = np.cumsum(first) - 1, tokens.places_in_row()
-    bars = np.cumsum(tokens.before == BAR)
-    bars -= (bars - (tokens.before == BAR))[first][rows]
-    last = np.append(np.flatnonzero(first)[1:], len(first)) - 1
-    tokens.refuse(last[bars[last] == 0], "no bar between label and features")
-    labels, weights, any_weight = _heads(tokens, np.flatnonzero(bars == 0), place, rows, int(rows[-1]) + 1)
-    columns: dict[str, pa.Array] = {"label": pa.array(labels)}
-    if any_weight or shape.type_of("weight") is not None:
-        columns["weight"] = pa.array(weights)
-    fields = [pa.field(name, pa.float64()) for name in columns]
-    for field, column in _features(tokens, bars > 0, rows, len(labels), shape):
+def _parsed(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    parts = pc.split_pattern(lines_of(data), "|", max_splits=1)
+    all_of(pc.equal(pc.list_value_length(parts), 2), "no bar between label and features")
+    heads, bodies = parts.flatten()[0::2], parts.flatten()[1::2]
+    label, weight, base = _groups(heads, _HEAD, "no 'label [weight [base]] [tag]' before the bar")
+    fields = [pa.field("label", pa.float64())]
+    columns = [numbers(label, "the label is not a number")]
+    weights = _number_or_one(weight, "a weight is not a number")
+    _number_or_one(base, "a weight is not a number")
+    if pc.any(pc.not_equal(weight, "")).as_py() or "weight" in schema.names:
+        fields.append(pa.field("weight", pa.float64()))
+        columns.append(weights)
+    for field, column in _features(bodies, schema):
         fields.append(field)
-        columns[field.name] = column
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _heads(
-    tokens: Tokens, heads: Ints, place: Ints, rows: Ints, count: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
-    """Labels and weights. A word that starts with a quote or touches the bar is a tag; it ends the numbers."""
-    after_colon = tokens.before[heads] == COLON
-    words = heads[~after_colon]
-    word_of = np.cumsum(~after_colon) - 1
-    is_tag = (tokens.letters[tokens.starts[words]] == _QUOTE) & (tokens.ends[words] > tokens.starts[words])
-    is_tag[word_of[tokens.letters[tokens.ends[heads]] == BAR]] = True
-    tag_place = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(tag_place, rows[words[is_tag]], place[words[is_tag]])
-    numbers = heads[place[heads] < tag_place[rows[heads]]]
-    tokens.refuse(numbers[(tokens.before[numbers] == COLON) & (place[numbers] == 1)], "the label is not a number")
-    tokens.refuse(numbers[(tokens.before[numbers] == COLON) | (place[numbers] > 2)], "a weight is not a number")
-    has_label = np.zeros(count, bool)
-    has_label[rows[numbers]] = True
-    tokens.refuse(np.flatnonzero(tokens.firsts)[~has_label], "no label")
-    labels = tokens.numbers(numbers[place[numbers] == 0], "the label is not a number")
-    others = numbers[place[numbers] > 0]
-    found, weights = tokens.numbers(others, "a weight is not a number"), np.ones(count)
-    is_weight = place[others] == 1
-    weights[rows[others[is_weight]]] = found[is_weight]
-    return labels, weights, bool(is_weight.any())
+def _groups(texts: Any, pattern: str, reason: str) -> list[Any]:
+    """The groups of a pattern in each text; one that is left out is empty."""
+    found = pc.extract_regex(texts, pattern)
+    all_of(found.is_valid(), reason)
+    groups: list[Any] = found.flatten()
+    return groups
 
 
-def _features(
-    tokens: Tokens, in_body: Mask, rows: Ints, count: int, shape: Shape
-) -> Iterator[tuple[pa.Field, pa.Array]]:
-    before = tokens.before
-    tokens.refuse(in_body & (before == COLON) & np.append(False, before[:-1] == COLON), "a value is not a number")
-    spaces, names = np.flatnonzero(before == BAR), np.flatnonzero(in_body & (before == BLANK))
-    tokens.refuse(names[tokens.ends[names] == tokens.starts[names]], "a feature without a name")
-    factors = _factors(tokens, spaces, "a weight is not a number")
-    space_of = np.cumsum(before == BAR)[names] - 1
-    values = pa.array(factors[space_of] * _factors(tokens, names, "a value is not a number"))
-    counts = np.bincount(rows[names], minlength=count)
-    space_texts = tokens.texts_at(spaces[space_of])
-    numbered = _numbered(tokens, names, space_texts, shape)
+def _number_or_one(texts: Any, reason: str) -> Any:
+    return numbers(pc.if_else(pc.equal(texts, ""), "1", texts), reason)
+
+
+def _features(bodies: Any, schema: pa.Schema) -> Iterator[tuple[pa.Field, pa.Array]]:
+    spaces = pc.split_pattern(bodies, "|")
+    space, factor, rest = _groups(spaces.flatten(), _SPACE, "a weight is not a number")
+    words = pc.split_pattern_regex(rest, r"\s+")
+    is_word = pc.not_equal(words.flatten(), "")
+    space_of = pc.list_parent_indices(words).filter(is_word)
+    parts = pc.split_pattern(words.flatten().filter(is_word), ":")
+    pieces, name, last = (
+        pc.list_value_length(parts),
+        pc.list_element(parts, 0),
+        parts.flatten().take(pc.subtract(parts.offsets[1:], 1)),
+    )
+    all_of(pc.and_(pc.less_equal(pieces, 2), pc.not_equal(name, "")), "a feature is not name or name:value")
+    factors = _number_or_one(factor, "a weight is not a number").take(space_of)
+    value = numbers(pc.if_else(pc.equal(pieces, 1), "1", last), "a value is not a number")
+    values = pc.multiply(factors, value)
+    row_of = pc.list_parent_indices(spaces).take(space_of).to_numpy()
+    counts = np.bincount(row_of, minlength=len(bodies))
+    space = space.take(space_of)
+    numbered = _numbered(name, space, schema)
     if numbered is None:
-        prefixed = pc.binary_join_element_wise(space_texts, tokens.texts_at(names), "^")
-        keys = pc.if_else(pc.equal(space_texts, ""), tokens.texts_at(names), prefixed)
+        prefixed = pc.binary_join_element_wise(space, name, "^")
         offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-        yield pa.field("features", pa.map_(pa.string(), pa.float64())), pa.MapArray.from_arrays(offsets, keys, values)
+        column = pa.MapArray.from_arrays(offsets, pc.if_else(pc.equal(space, ""), name, prefixed), values)
+        yield pa.field("features", column.type), column
         return
-    indices, space = numbered
-    for name, child, metadata in (("indices", index_array(indices), space), ("values", values, None)):
-        column = lists(counts, child)
-        yield pa.field(name, column.type, metadata=metadata), column
+    indices, metadata = numbered
+    for field, child, known in (("indices", index_array(indices), metadata), ("values", values, None)):
+        column = list_array(counts, child)
+        yield pa.field(field, column.type, metadata=known), column
 
 
-def _factors(tokens: Tokens, which: Ints, reason: str) -> NDArray[np.float64]:
-    """The numbers after the colons of names; 1 where there is none."""
-    factors = np.ones(len(which))
-    given = np.append(tokens.before, 0)[which + 1] == COLON
-    factors[given] = tokens.numbers(which[given] + 1, reason)
-    return factors
-
-
-def _numbered(
-    tokens: Tokens, names: Ints, spaces: pa.Array, shape: Shape
-) -> tuple[Ints, dict[bytes, bytes] | None] | None:
+def _numbered(names: Any, spaces: Any, schema: pa.Schema) -> tuple[Any, dict[bytes, bytes] | None] | None:
     """The names as numbers, and their namespace; None unless all are numbers of the one namespace."""
-    known = shape.type_of("features")
-    if known is not None and pa.types.is_map(known):
+    if "features" in schema.names:
         return None
     found = {space.encode() for space in pc.unique(spaces).to_pylist()}
-    if shape.type_of("indices") is not None:
-        found |= {space for key, space in (shape.schema.field("indices").metadata or {}).items() if key == SPACE_KEY}
-    if len(found) > 1:
+    if "indices" in schema.names:
+        found |= {space for key, space in (schema.field("indices").metadata or {}).items() if key == SPACE_KEY}
+    indices = whole_numbers(names) if len(found) <= 1 else None
+    if indices is None:
         return None
-    numbers, good = tokens.wholes(names)
-    return (numbers, {SPACE_KEY: found.pop()} if found else None) if good.all() else None
+    return indices.to_numpy(), {SPACE_KEY: found.pop()} if found else None
