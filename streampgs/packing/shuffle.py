@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streampgs.base.files import explaining
+from streampgs.base.files import OWN, explaining, reading
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 
@@ -86,5 +86,5 @@ def _spread(batches: Iterator[pa.RecordBatch], folder: Path, shift: int) -> list
 
 
 def _read(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.OSFile(str(path)) as file:
+    with reading(path, OWN) as file:
         yield from pa.ipc.open_stream(file)
