@@ -22,7 +22,6 @@ from streampgs.run.history import append_event, read_events
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
-from tests.faults.following import follow
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -389,15 +388,6 @@ def rename(shard: Path) -> None:
 
 def rewrite(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes())
-
-
-@pytest.mark.slow
-def test_following_with_kills_and_a_slow_writer_gives_the_same_bits(tmp_path: Path) -> None:
-    """The check --follow on little data: a slow writer renames and rewrites shards, and the trainer is killed."""
-    outcome = follow(tmp_path, shards=8, kills=2, rows=5_000, epochs=2, seed=4, pause=0.2)
-    assert outcome.kills == 2
-    assert outcome.visits_are_right
-    assert outcome.same_as_quiet
 
 
 # The history of a run.

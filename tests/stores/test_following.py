@@ -12,7 +12,7 @@ from streampgs.base.errors import DataError
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.test_growth import COUNTED_ROWS, COUNTING, visits, write_counted
-from tests.faults.following import is_idle
+from tests.faults.torture.follow_trials import is_idle
 from tests.stores.moto import BUCKET, Moto, Proxy
 
 SMALL = {"memory": "60MB", "window": "20kB"}

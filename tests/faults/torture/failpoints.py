@@ -1,17 +1,15 @@
-"""Cause a fault at the n-th call of a function that accesses the disk.
+"""Kill a process at the n-th call of a function that accesses the disk.
 
 A child process wraps Python's functions that access the disk. Each call passes a named point ("before sync checkpoint"), and
-one passage of one point fails. streampgs itself contains no code for this.
+the process dies at one passage of one point. streampgs itself contains no code for this.
 """
 
 from __future__ import annotations
 
 import builtins
-import errno
 import os
 import re
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,18 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-KILL, FULL, BROKEN, READ_ONLY, SHORT, SLOW = "kill", "full", "broken", "read-only", "short", "slow"
-_ERRORS = {FULL: errno.ENOSPC, BROKEN: errno.EIO, READ_ONLY: errno.EROFS}
 _KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "history")
 
 
 @dataclass(frozen=True)
 class Strike:
-    """The fault at the n-th passage of the named point (0: at each passage)."""
+    """A kill at the n-th passage of the named point."""
 
     point: str
     number: int
-    fault: str
 
 
 class Failpoints:
@@ -42,36 +37,22 @@ class Failpoints:
         self.passages: Counter[str] = Counter()
         """Passages by point."""
 
-    def passed(self, action: str, path: str) -> str | None:
-        """Count the passage and cause the fault; returns a fault that the caller must simulate."""
-        if not path.startswith(self.inside):
-            return None
-        point = f"{action} {_kind(path)}"
-        self.passages[point] += 1
-        strike = self.strike
-        if strike is None or strike.point != point or strike.number not in (0, self.passages[point]):
-            return None
-        if strike.fault == KILL:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if strike.fault == SLOW:
-            time.sleep(0.02)
-            return None
-        if strike.fault in _ERRORS:
-            raise OSError(_ERRORS[strike.fault], os.strerror(_ERRORS[strike.fault]))
-        return strike.fault
+    def passed(self, action: str, path: str) -> None:
+        """Count the passage, and die if it is the one to strike at."""
+        if path.startswith(self.inside):
+            point = f"{action} {_kind(path)}"
+            self.passages[point] += 1
+            if self.strike == Strike(point, self.passages[point]):
+                os.kill(os.getpid(), signal.SIGKILL)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        before = {
-            name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink", "preadv", "pread", "pwrite")
-        }
+        before = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink", "pwrite")}
         before_open = builtins.open
         os.fsync = self._around_fd("sync", os.fsync)
         os.replace = self._around_rename(os.replace)
         os.rename = self._around_rename(os.rename)
         os.unlink = self._around_unlink(os.unlink)
-        os.preadv = self._reading(os.preadv, _shortened_buffers)
-        os.pread = self._reading(os.pread, lambda size, *rest: (max(1, size // 2), *rest))
         os.pwrite = self._writing(os.pwrite)
         builtins.open = self._around_open(builtins.open)
         try:
@@ -107,15 +88,6 @@ class Failpoints:
 
         return wrapped
 
-    def _reading(self, call: Callable[..., Any], shortened: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
-        def wrapped(fd: int, *rest: Any) -> Any:
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            if self.passed("read", path) == SHORT:
-                rest = shortened(*rest)
-            return call(fd, *rest)
-
-        return wrapped
-
     def _writing(self, call: Callable[..., int]) -> Callable[..., int]:
         """Parts of a copy of a remote shard: the caller writes the rest of a short write."""
 
@@ -146,11 +118,6 @@ class Failpoints:
             return _Watched(opened, path, self)
 
         return wrapped
-
-
-def _shortened_buffers(buffers: Any, *rest: Any) -> tuple[Any, ...]:
-    view = memoryview(buffers[0])
-    return [view[: max(1, len(view) // 2)]], *rest
 
 
 class _Watched:

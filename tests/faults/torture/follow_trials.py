@@ -16,10 +16,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import streampgs
+from streampgs.engine.worker import cursor_in
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import StopRequest
-from tests.faults.following import content_of, dual_of, is_idle, table_of
 from tests.faults.torture.cases import FOLLOWED_BUCKET, Case
 from tests.faults.torture.forks import Ended, in_background, in_child
 from tests.faults.torture.kills import leftovers
@@ -34,6 +38,44 @@ _LIVES = 4
 _SECONDS = 60.0
 _NAMES = "abc"
 _FAULTS = ("500", "503", "429", "close", "cut head", "truncate", "slow", "late")
+
+
+def table_of(first: int, rows: int) -> pa.Table:
+    numbers = np.arange(first, first + rows, dtype=np.int32)
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32))
+    return pa.table(
+        {
+            "label": np.full(rows, 1e9),
+            "indices": pa.ListArray.from_arrays(offsets, pa.array(numbers)),
+            "values": pa.ListArray.from_arrays(offsets, pa.array(np.ones(rows, np.float32))),
+        }
+    )
+
+
+def content_of(table: pa.Table, suffix: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    if suffix == "parquet":
+        pq.write_table(table, sink, row_group_size=max(1, table.num_rows // 3))
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=max(1, table.num_rows // 2))
+    return bytes(sink.getvalue())
+
+
+def dual_of(run: Path) -> np.ndarray:
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    return checkpoint.sections["lanes"].arrays["0.dual"][1:, 0]
+
+
+def is_idle(run: Path, total: int, epochs: int) -> bool:
+    """Whether each of `total` rows was trained on, and no epoch is left."""
+    checkpoint = RunFolder(run).newest_checkpoint()
+    if checkpoint is None:
+        return False
+    cursor = cursor_in(checkpoint.sections["worker"])
+    visits = checkpoint.sections["lanes"].arrays["0.dual"][1:, 0]
+    return cursor.begins_epoch and cursor.epoch >= epochs and len(visits) == total and bool((visits >= 1).all())
 
 
 class FolderWriter:

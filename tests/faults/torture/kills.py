@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.engine.engine import Engine
-from tests.faults.torture.failpoints import KILL, Failpoints, Strike
+from tests.faults.torture.failpoints import Failpoints, Strike
 from tests.faults.torture.forks import Ended, in_child
 from tests.faults.torture.subjects import Subject
 from tests.faults.torture.tally import LOST, SURVIVED, Moment, Tally
@@ -68,7 +68,7 @@ def points_of(subject: Subject) -> dict[str, int]:
     shutil.rmtree(run)
     if not ended.finished:
         raise RuntimeError(ended.message)
-    return {point: count for point, count in ended.result.items() if not point.startswith("read ")}
+    return dict(ended.result)
 
 
 class Killer:
@@ -79,7 +79,7 @@ class Killer:
         self.chance = random.Random(0)
         self.progress = Progress()
         self.points = points_of(subject)
-        ends = [Strike(point, number, KILL) for point, most in self.points.items() for number in sorted({1, most})]
+        ends = [Strike(point, number) for point, most in self.points.items() for number in sorted({1, most})]
         self.ends = self.chance.sample(ends, len(ends))
         """Each point at its first and last passage."""
         self.seconds = self._undisturbed_seconds()
@@ -107,7 +107,7 @@ class Killer:
         if number < len(self.ends):
             return self.ends[number]
         point = self.chance.choice(list(self.points))
-        return Strike(point, self.chance.randint(1, self.points[point]), KILL)
+        return Strike(point, self.chance.randint(1, self.points[point]))
 
     def kill_processes(self, number: int, chance: random.Random) -> None:
         """Kill real processes of the command line at random moments, from start to exit."""

@@ -1,5 +1,5 @@
-"""Other faults: full, broken, slow and read-only disks, too little memory, clocks that jump, shards that shrink while they
-are read, and two trainers of one run."""
+"""Other faults: limits of the operating system, too little memory, clocks that jump, shards that shrink while they are read, and
+two trainers of one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import random
 import resource
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, islice
@@ -18,7 +17,6 @@ import pyarrow as pa
 
 from streampgs.base.errors import RunError
 from streampgs.formats.parquet import ParquetShard
-from tests.faults.torture.failpoints import BROKEN, FULL, READ_ONLY, SHORT, SLOW, Failpoints, Strike
 from tests.faults.torture.forks import Ended, address_space, in_child
 from tests.faults.torture.kills import leftovers
 from tests.faults.torture.subjects import Subject
@@ -53,49 +51,12 @@ class Trials:
 
     def __init__(self, subject: Subject, tally: Tally) -> None:
         self.subject, self.tally = subject, tally
-        self.points = self._points()
-
-    def _points(self) -> dict[str, int]:
-        run = self.subject.new_run()
-
-        def work() -> dict[str, int]:
-            points = Failpoints(self.subject.folder)
-            with points.installed():
-                self.subject.start_or_resume(run, checkpoint_seconds=0.0)
-            return dict(points.passages)
-
-        found: dict[str, int] = in_child(work).result
-        shutil.rmtree(run)
-        return found
 
     def _try(self, name: str, work: Callable[[Path], Any], seconds: float = 60.0) -> None:
         """The disturbed run may end with any result or a clear error; the resume after it must be right."""
         run = self.subject.new_run()
         ended = in_child(lambda: work(run), seconds)
         judge(self.subject, self.tally, name, run, ended)
-
-    def _struck(self, strike: Strike) -> Callable[[Path], str]:
-        def work(run: Path) -> str:
-            points = Failpoints(self.subject.folder, strike)
-            with points.installed():
-                return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
-
-        return work
-
-    # Disks.
-
-    def disks(self, number: int, chance: random.Random) -> None:
-        """An error at one passage or at all of them, like a disk that is full for a moment or for good."""
-        writing = [point for point in self.points if "read" not in point and not point.startswith("after")]
-        fault, point = chance.choice((FULL, BROKEN, READ_ONLY)), chance.choice(writing)
-        passage = chance.choice((0, chance.randint(1, self.points[point])))
-        self._try(f"disk {fault}", self._struck(Strike(point, passage, fault)))
-
-    def reads(self, number: int, chance: random.Random) -> None:
-        point = chance.choice([point for point in self.points if "read" in point])
-        fault = chance.choice((BROKEN, SHORT, SLOW))
-        passage = 0 if fault == SHORT else chance.randint(1, self.points[point])
-        self._try(f"reads {fault}", self._struck(Strike(point, passage, fault)))
 
     def sizes(self, number: int, chance: random.Random) -> None:
         """The operating system limits the size of files (RLIMIT_FSIZE)."""
@@ -113,33 +74,6 @@ class Trials:
             return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
         return work
-
-    def small_disk(self, number: int, chance: random.Random) -> None:
-        """A file system that is really full, if this process may mount one."""
-        place = self.subject.folder / "small-disk"
-        place.mkdir(exist_ok=True)
-        size = chance.randint(8, 160) << 10
-        mounting = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
-        if subprocess.run(mounting, capture_output=True, check=False).returncode:
-            return
-        try:
-            ended = in_child(lambda: self._on(place / "run"))
-            moved = self.subject.new_run()
-            if (place / "run" / "run.arrows").exists():
-                shutil.rmtree(moved, ignore_errors=True)
-                shutil.copytree(place / "run", moved)
-            judge(self.subject, self.tally, "a small disk", moved, ended)
-        finally:
-            subprocess.run(["umount", str(place)], check=True)
-
-    def _on(self, run: Path) -> str:
-        if self.subject.case.rows_before_more:
-            try:
-                shutil.copytree(self.subject.start, run)
-            except (OSError, shutil.Error):
-                shutil.rmtree(run, ignore_errors=True)
-                return self.subject.expected  # the disk is too small for the start of the run
-        return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
     # Memory and time.
 
