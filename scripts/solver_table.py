@@ -98,10 +98,10 @@ CAPABILITIES = (
     Capability("`--step`: steps of a fixed size", _takes("step"), {"step": 0.1}),
     Capability("lists of values, which train next to each other", lambda column: True),
     Capability("losses with kinks: `hinge`, `absolute`, `quantile`", lambda c: takes_loss(c, "hinge"), {"loss": "hinge"}),
-    Capability("`--threads`", lambda column: not column.solver.by_columns, {"threads": 2}),
+    Capability("`--threads`", lambda column: not column.needs.columns, {"threads": 2}),
     Capability("`--batch`", _has_steps, {"batch": 4}),
     Capability("`--sampling independent`", _has_steps, {"sampling": "independent"}),
-    Capability("`--kernel`", lambda column: not column.solver.by_columns, {"kernel": "rbf"}),
+    Capability("`--kernel`", lambda column: not column.needs.columns, {"kernel": "rbf"}),
     Capability("`--target-gap`: a bound on the distance from the optimum", lambda c: c.learner.is_certified(),
         {"target_gap": 1e6}),
     Capability("streams", _has_steps),
@@ -109,9 +109,9 @@ CAPABILITIES = (
     Capability("pauses at any row, without a trace", lambda column: True),
     Capability("tables that grow", lambda column: True),
     Capability("`--replay`: old rows next to new ones, in updates", _has_steps, {"replay": 1.0}, growth=True),
-    Capability("`--passes`: how often an update visits new rows", lambda column: not column.solver.by_columns, {"passes": 2},
-        growth=True),
-    Capability("continues without deleted shards", lambda column: not column.solver.by_columns),
+    Capability("`--passes`: how often an update visits new rows", lambda column: True, {"passes": 2}, growth=True),
+    Capability("continues without deleted shards", lambda column: True),
+    Capability("tables that are larger than `--memory`", lambda column: not column.needs.in_memory),
 )  # fmt: skip
 
 
@@ -123,7 +123,6 @@ def table() -> str:
         *(_line(capability.title, [_yes(capability.has(c)) for c in solvers]) for capability in CAPABILITIES),
         _line("losses", [_losses(column) for column in solvers]),
         _line("bytes per feature, one model", [str(bytes_per_feature(column)) for column in solvers]),
-        _line("bytes per row, one model", [str(column.learner.bytes_per_row(1)) for column in solvers]),
     ]
     return "\n".join(lines) + "\n"
 

@@ -30,15 +30,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scripts import real_data
-from streampgs.learn.coordinate import Coordinate
-from streampgs.learn.coordinate_options import CoordinateOptions
+from streampgs.kernels.rows import Rows
+from streampgs.learn.coordinate import Coordinate, CoordinateOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
-from streampgs.order.columns import SWEEPS, ColumnVisit
-from streampgs.reading.columns import MemoryLayer, Part, column_window, joined, transposed
-from streampgs.reading.window import Window
 
-GAP, MOST_WINDOWS = 1e-4, 2000
+GAP, MOST_SWEEPS = 1e-4, 2000
 TOLERANCES = [10.0**-k for k in range(1, 13)]
 _SYNTHETIC_ROWS, _SYNTHETIC_FEATURES = 100_000, 47_236
 _MOST_SECONDS = 30.0
@@ -165,18 +162,13 @@ def largest_l1(x: Any, y: Vector, loss: str) -> float:
 # ------------------------------------------------------------------------------------------------------ streampgs
 
 
-def _rows(x: Any, y: Vector) -> Window:
-    window = Window()
+def _rows(x: Any, y: Vector) -> Rows:
     if sparse.issparse(x):
-        ends = x.indptr.astype(np.int64)
-        window.indices, window.values = x.indices.astype(np.uint32), x.data
-        window.starts, window.stops, window.largest_index = ends[:-1], ends[1:], x.shape[1] - 1
+        bounds, indices, values = x.indptr.astype(np.int64), x.indices.astype(np.uint32), x.data
     else:
-        window.values = np.ascontiguousarray(x).ravel()
-        window.starts = np.arange(len(x)) * x.shape[1]
-        window.stops = window.starts + x.shape[1]
-    window.rows, window.labels = len(y), y
-    return window
+        bounds = np.arange(len(x) + 1, dtype=np.int64) * x.shape[1]
+        indices, values = np.empty(0, np.uint32), np.ascontiguousarray(x).ravel()
+    return Rows(bounds[:-1], bounds[1:], indices, values, y, features=x.shape[1])
 
 
 def of_streampgs(x: Any, problem: Problem) -> tuple[float, float, Vector]:
@@ -188,15 +180,12 @@ def of_streampgs(x: Any, problem: Problem) -> tuple[float, float, Vector]:
     rows, learner = _rows(x, problem.y), Coordinate([spec])
     state = learner.init(x.shape[1] + 1)
     began = time.process_time()
-    columns = transposed(rows, layout == "dense")
-    learner.step(state, rows, 0, rows.rows)
-    block = joined([Part(MemoryLayer(columns), 0, len(columns))], 0, x.shape[1], layout == "dense")
+    rows.columns(layout == "dense")
     read, solving = time.process_time() - began, 0.0
-    for number in range(MOST_WINDOWS):
+    for number in range(MOST_SWEEPS):
         began = time.process_time()
-        visit = ColumnVisit(1 + number // SWEEPS, 0, 1, number % SWEEPS, SWEEPS)
-        window, _ = column_window(block, visit, 0)
-        learner.step(state, window, 0, len(window.starts))
+        state["epoch"][...] = number + 1
+        learner.sweep(state, rows)
         gap = learner.relative_gap(state, 0)
         solving += time.process_time() - began
         # The learner keeps its best dual point; others are judged by that of their weights alone.

@@ -29,7 +29,7 @@ def run_text(result: dict[str, Any]) -> str:
     steps = f", {result['t']:,} steps" if solver.steps_on_rows else ""
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
-        "trained": f"{result['rows']:,} {'visits' if solver.by_columns else 'rows'}{steps}, {_progress_text(result)}",
+        "trained": f"{result['rows']:,} rows{steps}, {_progress_text(result)}",
         "model": _model_text(result["settings"]),
         **({"kernel": _kernel_text(result["kernel"])} if result["kernel"] else {}),
         **({"where": result["options"]["where"]} if result["options"]["where"] else {}),
@@ -42,7 +42,7 @@ def run_text(result: dict[str, Any]) -> str:
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
         pairs["progress"] = (
-            f"{'training' if solver.by_columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
+            f"{'training' if solver.needs.columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
         )
     if result["update"] is not None:
         pairs["returned"] = _returned_text(result["update"])
@@ -127,7 +127,7 @@ def _label_text(options: dict[str, Any]) -> str:
 
 
 def _tables(result: dict[str, Any]) -> list[str]:
-    kind = "training" if SOLVERS[solver_of(result["settings"]["solver"])].by_columns else "prog."
+    kind = "training" if SOLVERS[solver_of(result["settings"]["solver"])].needs.columns else "prog."
     tables = [_lane_table(result["lanes"], kind)] if len(result["lanes"]) > 1 else []
     if result["path"]:
         tables.append(_path_table(result["path"]))

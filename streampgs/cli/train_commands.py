@@ -129,11 +129,10 @@ def _say_report(report: Report, run: Path) -> None:
         f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} taken from the stream"
     )
     solver = SOLVERS[report.solver]
-    rows = "visits" if solver.by_columns else "rows"
     steps = f", {report.t:,} steps" if solver.steps_on_rows else ""
     say(
-        f" after {report.rows:,} {rows} ({done}{steps}); this call took {time_text(report)} at "
-        f"{count(report.rows_per_second)} {rows}/s",
+        f" after {report.rows:,} rows ({done}{steps}); this call took {time_text(report)} at "
+        f"{count(report.rows_per_second)} rows/s",
         _end_text(report),
     )
     say(", ".join(_figures(report)))
@@ -152,8 +151,8 @@ def _end_text(report: Report) -> str:
 
 
 def _figures(report: Report) -> list[str]:
-    by_columns = SOLVERS[report.solver].by_columns
-    when = "training" if by_columns else "progressive"
+    needs = SOLVERS[report.solver].needs
+    when = "training" if needs.columns else "progressive"
     measured = {
         f"{when} loss": report.progressive_loss,
         f"{when} accuracy": report.progressive_accuracy,
@@ -163,8 +162,7 @@ def _figures(report: Report) -> list[str]:
     if report.gap is not None:
         order = "whole epochs" if report.stream_rows is None else "the order of the stream"
         proof = "in expectation" if report.sampling == "independent" else f"an estimate: rows came in {order}"
-        is_proven = by_columns or SOLVERS[report.solver].needs.passes
-        figures.append(f"certified gap {report.gap:.3g}{'' if is_proven else f' ({proof})'}")
+        figures.append(f"certified gap {report.gap:.3g}{'' if needs.passes else f' ({proof})'}")
     if report.zeros:
         figures.append(weights_text(report.nonzeros, report.zeros))
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")

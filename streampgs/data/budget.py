@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streampgs.base.errors import OptionError
+from streampgs.base.errors import OptionError, sized
 from streampgs.formats.registry import FORMATS
 from streampgs.options.commands import SMALLEST_MEMORY, ModelOptions, Resources
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
@@ -28,9 +29,12 @@ _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
 _SPARE = 1.0625  # see Window.reserve
-# Of columns: features and bounds of those of a window, also as they are written; and the counts from which blocks follow.
-_TRANSPOSED_LINE_BYTES = 28
-_COUNT_BYTES = 25
+WHOLE_TABLE = 1 << 50
+"""The size of a window that has all rows, for solvers that sweep over columns."""
+_LANE_BYTES = 64
+"""Of a row: its number, its place in the random order, and the numbers of the lane that is in training."""
+COLUMN_BYTES = 200
+"""Of a column besides its entries: its feature and bounds, what is measured of it, its place in the order, and its iterates."""
 
 
 def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
@@ -65,13 +69,13 @@ def decoders_for(decoder_bytes: int, memory: int) -> int:
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
 
 
-def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0, kept: int | None = None) -> Sizes:
+def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
     """Two windows (three if groups are decoded into memory) fill the budget that decoders leave, but no more than mixes
-    well. `kept`: of all rows the solver keeps so many bytes, and windows are transposed; None: it does not."""
+    well."""
     uncached = groups.decoded & ~groups.cached
-    windows = 3 if uncached.any() or kept is not None else 2
+    windows = 3 if uncached.any() else 2
     share = max(0, decoders_for(decoder_bytes, resources.budget) * decoder_bytes - _DECODING_BYTES)
-    fitting = int((resources.budget - READING_BYTES - share - (kept or 0)) / (windows * _SPARE))
+    fitting = int((resources.budget - READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns or long values; --memory "
@@ -97,6 +101,27 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     return Sizes(window, block)
 
 
+def table_bytes(catalog: Catalog, options: ModelOptions) -> int:
+    """The memory of all rows: as rows and as columns, with what a solver needs for each; for `kernel`, as rows alone."""
+    groups = group_sizes(catalog)
+    copies, more = (2, _LANE_BYTES) if SOLVERS[options.solver].needs.columns else (1, 0)
+    return int(copies * _SPARE * float((groups.rows * groups.row_bytes).sum())) + more * catalog.rows
+
+
+def refuse_too_large_table(catalog: Catalog, options: ModelOptions, resources: Resources) -> None:
+    """Where the solver needs all rows in memory."""
+    if not SOLVERS[options.solver].needs.in_memory:
+        return
+    needed = table_bytes(catalog, options) + READING_BYTES
+    if needed > resources.budget:
+        other = "--kernel without `--solver kernel`" if options.kernel else "`--solver pgs` with the same --l1"
+        raise OptionError(
+            f"`--solver {options.solver}` keeps all rows in memory: {catalog.rows:,} rows take {sized(needed)}, and --memory is "
+            f"{resources.budget / 1e6:,.0f}MB",
+            f"give `--memory {needed // 10**6 + 1}MB`, or use {other}, which reads the rows piece by piece",
+        )
+
+
 def refuse_too_many_supports(options: ModelOptions, resources: Resources) -> None:
     """Windows of few rows mix badly: each row has a kernel with each support."""
     most = (resources.budget - READING_BYTES) // (2 * _VALUE_BYTES * _FEWEST_KERNEL_ROWS)
@@ -111,7 +136,8 @@ def refuse_too_many_supports(options: ModelOptions, resources: Resources) -> Non
 
 def memory_needed(sizes: Sizes, decoder_bytes: int = 0) -> int:
     """By the recorded window of a run."""
-    return int(2 * _SPARE * sizes.window_bytes) + READING_BYTES + max(0, decoder_bytes - _DECODING_BYTES)
+    window = 0 if sizes.window_bytes == WHOLE_TABLE else sizes.window_bytes  # see refuse_too_large_table
+    return int(2 * _SPARE * window) + READING_BYTES + max(0, decoder_bytes - _DECODING_BYTES)
 
 
 def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
@@ -139,14 +165,12 @@ class Forecast:
     """Parts of remote shards that are being written to disk."""
     reservoir: int = 0
     """Rows of a stream that are replayed."""
-    columns: int = 0
-    """Of columns: the excess over the memory of the windows, which are released before."""
     reached: int = 0
     """The peak before the first row was read: compiling takes memory that it gives back."""
 
     @property
     def total(self) -> int:
-        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir + self.columns
+        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir
         return max(self.reached, self.process + held + self.model)
 
 
@@ -224,6 +248,8 @@ def shard_forecast(
     groups, sizes = as_laid_out(catalog, schedule.groups, schedule.sizes)
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
+    if sizes.window_bytes == WHOLE_TABLE:
+        model += _LANE_BYTES * catalog.rows
     return Forecast(
         process,
         int(2 * window * _SPARE),
@@ -232,14 +258,3 @@ def shard_forecast(
         model,
         min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote)),
     )
-
-
-def with_columns(forecast: Forecast, catalog: Catalog, most: int, features: int, line_bytes: int) -> Forecast:
-    """The forecast for a solver of columns, whose blocks take at most `most` bytes, with `line_bytes` for a column besides
-    its entries: each window is transposed, and the blocks take the place of the windows."""
-    entry_bytes = _VALUE_BYTES + _INDEX_BYTES * (catalog.kind == SPARSE)
-    entries = int(catalog.group_entries.sum())
-    of_window = min(entries, int(forecast.windows / (2 * _SPARE)) // entry_bytes)
-    transposed = of_window * entry_bytes + min(features, of_window) * _TRANSPOSED_LINE_BYTES
-    blocks = min(entries * entry_bytes + min(features, entries) * line_bytes, most)
-    return replace(forecast, columns=max(transposed, blocks - forecast.windows) + features * _COUNT_BYTES)

@@ -335,7 +335,6 @@ class Refresher:
             _refuse_empty(catalog, table.retired | set(lost))
         if not lost:
             return Refreshed(table, new=new)
-        _refuse_lost_columns(table, lost)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         before = _before_lost_rows(table, spans)
         if before != table.cursor:
@@ -433,17 +432,6 @@ def _counts(catalog: Catalog) -> dict[str, Any]:
 def _refuse_empty(catalog: Catalog, retired: Collection[int]) -> None:
     if not any(shard.rows for number, shard in enumerate(catalog.shards) if number not in retired):
         raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
-
-
-def _refuse_lost_columns(table: Table, lost: Collection[int]) -> None:
-    """Their rows are parts of the columns."""
-    if SOLVERS[table.options.solver].by_columns:
-        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
-        raise DataChanged(
-            f"{listed(names)}: gone, replaced or left out, and `--solver {table.options.solver}` cannot take their rows out of "
-            "its columns",
-            "restore the files, or start a new run",
-        )
 
 
 def _refuse_missing(table: Table, changes: Changes, accepted: Collection[int]) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.base.errors import RunError
 from streampgs.base.stage import Bundle
 from streampgs.data.budget import decoders_for, group_sizes
+from streampgs.data.memory import window_of
+from streampgs.kernels.randomness import shuffled
+from streampgs.kernels.rows import Rows, rows_at
 from streampgs.options.commands import ModelOptions
-from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import owed_until
-from streampgs.order.column_schedule import ColumnSchedule
-from streampgs.order.columns import of_columns
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.order.schedule import Schedule, Sizes, UpdatePass
+from streampgs.order.schedule import Schedule, Sizes, UpdatePass, WindowSpan
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
@@ -39,7 +41,6 @@ class Reading:
 
 
 class ShardSource:
-    access: Literal["rows", "columns"] = "rows"
     ends = "epochs"
     rows_taken = None
     has_unsaved = False
@@ -112,15 +113,6 @@ class ShardSource:
             self._pipeline.close()
             self._pipeline = None
 
-    def read_again(self, cursor: Cursor) -> Window:
-        """The window that starts at this cursor, which was read before."""
-        filler, window = self._new_filler(), Window()
-        try:
-            filler.fill(self._schedule.window(cursor), window)
-        finally:
-            filler.close()
-        return window
-
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
         return cursor.epoch + self._schedule.epoch_fraction(cursor, self._position(cursor, window))
 
@@ -149,9 +141,59 @@ class ShardSource:
         """The cursor says everything; `catalog_at` has found its catalog."""
 
 
+class TableInMemory(ShardSource):
+    """A window has all rows of an epoch. They are read once, and kept in the order of the table."""
+
+    def __init__(
+        self, catalog: Catalog, schedule: Schedule, rules: RowRules, cursor: Cursor, reading: Reading, seed: int
+    ) -> None:
+        """`schedule`: with windows of the whole table."""
+        super().__init__(catalog, schedule, rules, cursor, reading)
+        self._seed = seed
+        self._rows: Rows | None = None
+        self._groups: NDArray[np.int64] = np.empty(0, np.int64)
+        """Those of the rows."""
+
+    def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
+        start = cursor.at_row(0)
+        if stop.reason is not None or (self._last_epoch is not None and self.has_done(start, self._last_epoch)):
+            return None
+        plan = self._schedule.window(start)
+        groups, read = np.unique(plan.pieces.group), None
+        if self._rows is None or not np.array_equal(groups, self._groups):
+            self._rows = None
+            read = self._read(start, stop)
+            if read is None:
+                return None
+            self._rows, self._groups = _in_table_order(read), groups
+        found = window_of(self._rows, shuffled(np.uint64(plan.shuffle_key), len(self._rows)))
+        found.plan = WindowSpan(plan.start, plan.next, plan.shuffle_key)
+        if read is not None:
+            found.skipped, found.skipped_before = read.skipped, read.skipped_before
+            found.clipped, found.clipped_examples = read.clipped, read.clipped_examples
+        return found
+
+    def _read(self, start: Cursor, stop: StopAsked) -> Window | None:
+        pipeline = Pipeline(self._filler, self._schedule, start, start.epoch + 1)
+        read = pipeline.next(stop)
+        self._waited += pipeline.seconds_waiting
+        pipeline.close()
+        self._filler = self._new_filler()
+        return read
+
+    def release(self, window: Window) -> None:
+        """Its rows are those of the next one."""
+
+
+def _in_table_order(window: Window) -> Rows:
+    numbers = window.numbers
+    order = np.argsort(numbers)
+    numbers = numbers[order]
+    return replace(rows_at(window, order), number_rows=lambda: numbers, features=window.largest_index + 1)
+
+
 def schedule_of(catalog: Catalog, options: ModelOptions, sizes: Sizes) -> Schedule:
-    kind = ColumnSchedule if SOLVERS[options.solver].by_columns else Schedule
-    return kind(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
+    return Schedule(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
 
 
 def beginning(catalog: Catalog) -> Cursor:
@@ -186,10 +228,7 @@ def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
 
 
 def check_row(schedule: Schedule, cursor: Cursor) -> None:
-    """The cursor's row is a row of its window. There is none if all shards are gone, and others have not joined yet.
-    Columns are checked when they are read."""
-    if isinstance(schedule, ColumnSchedule) and of_columns(cursor):
-        return
+    """The cursor's row is a row of its window. There is none if all shards are gone, and others have not joined yet."""
     if cursor.begins_epoch and schedule.rows_in_epoch(cursor) == 0:
         return
     rows = schedule.window(cursor).pieces.rows()

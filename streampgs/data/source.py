@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from streampgs.base.stage import Bundle
 from streampgs.order.cursor import Cursor
@@ -14,8 +14,6 @@ from streampgs.reading.window import Window
 class Source(Protocol):
     """Gives the window at a cursor: the same rows for the same cursor and the same restored state."""
 
-    access: Literal["rows", "columns"]
-    """What the lines of a window are."""
     ends: str
     """Why training stopped when there are no more windows."""
 

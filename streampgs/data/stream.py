@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from streampgs.base.errors import DataError
 from streampgs.base.stage import Bundle
 from streampgs.order.cursor import Cursor
@@ -20,7 +18,6 @@ from streampgs.table.layout import Layout
 
 
 class StreamSource:
-    access: Literal["rows", "columns"] = "rows"
     ends = "end of stream"
 
     def __init__(

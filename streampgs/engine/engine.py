@@ -55,10 +55,8 @@ class Engine:
     """Steps the lanes that the run started with in rounds. Lanes that joined later have taken fewer steps, so their rounds
     would end at other rows: they step alone over the same rows."""
 
-    def __init__(self, lanes: Lanes, workers: int = 1, access: str = "rows") -> None:
-        """`access`: what lines of the source are."""
+    def __init__(self, lanes: Lanes, workers: int = 1) -> None:
         self.lanes, self.crew = lanes, Threads(workers)
-        self.access = access
         self._copies: list[_Copies] = []
         self._checked: list[Group] | None = None
 
@@ -129,12 +127,7 @@ class Engine:
 
     def _refuse_unmet_needs(self) -> None:
         for group in self.lanes.groups:
-            solver, needs = group.learner.spec.learner, group.learner.needs
-            if needs.lines != self.access:
-                raise OptionError(
-                    f"`--solver {solver}` needs {needs.lines}, and this source gives {self.access}",
-                    "use another solver",
-                )
+            solver = group.learner.spec.learner
             refused = [name for name, field in group.learner.fields.items() if field.merge is Merge.REFUSED]
             if refused and self.crew.workers > 1:
                 raise OptionError(

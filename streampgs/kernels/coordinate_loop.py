@@ -1,10 +1,8 @@
-"""The loops of coordinate descent on columns.
+"""The loops of coordinate descent on columns, for one lane.
 
-For each row and lane the score and the slope of the loss at this score are kept, so that a visit of a column reads its
-entries and one number for each of them, and a partial derivative costs no exponentials. Slopes include the weight of
-the row. All sums are over rows: the regularizer is multiplied by the total weight of the rows.
-
-A row with a negative weight is held out: it has a score, and is not a part of the problem.
+For each row the score and the slope of the loss at this score are kept, so that a visit of a column reads its entries
+and one number for each of them, and a partial derivative costs no exponentials. Slopes include the weight of the row; rows
+of weight 0 are not a part of the problem. All sums are over rows: the regularizer is multiplied by the total weight.
 """
 
 from __future__ import annotations
@@ -30,6 +28,62 @@ _MOST_CENTRING_STEPS = 60
 _CENTRED = 1e-14
 _LARGEST_GROWTH = 40.0
 _ENTRIES_AT_ONCE = 256
+_ROWS_AT_ONCE = 16
+
+
+@compiled
+def count_entries(starts, stops, indices, counts):  # type: ignore[no-untyped-def]
+    """Add the entries of each feature in these rows to `counts`."""
+    for r in range(starts.size):
+        for k in range(starts[r], stops[r]):
+            counts[indices[k]] += 1
+
+
+@compiled
+def transpose(starts, stops, indices, values, places, rows, out):  # type: ignore[no-untyped-def]
+    """Put the entries of each feature one after the other, in the order of the rows: row numbers into `rows`, values into
+    `out`. `places`: where the entries of each feature begin; where they end afterwards."""
+    for r in range(starts.size):
+        for k in range(starts[r], stops[r]):
+            place = places[indices[k]]
+            rows[place] = r
+            out[place] = values[k]
+            places[indices[k]] = place + 1
+
+
+@compiled
+def transpose_dense(starts, stops, values, out):  # type: ignore[no-untyped-def]
+    """The value of feature j in row r becomes out[j · rows + r]; features that a row lacks stay as they are."""
+    rows = starts.size
+    for first in range(0, rows, _ROWS_AT_ONCE):
+        last = min(rows, first + _ROWS_AT_ONCE)
+        for j in range(out.size // rows):
+            for r in range(first, last):
+                if starts[r] + j < stops[r]:
+                    out[j * rows + r] = values[starts[r] + j]
+
+
+@compiled
+def squares_of(columns, bounds, indices, values, row_weights, sparse, squares, largest):  # type: ignore[no-untyped-def]
+    """For each feature the weighted sum of squares, and the largest size of an entry."""
+    for line in range(columns.size):
+        total, most = 0.0, 0.0
+        for k in range(bounds[line], bounds[line + 1]):
+            r = np.int64(indices[k]) if sparse else k - bounds[line]
+            value = np.float64(values[k])
+            total += row_weights[r] * value * value
+            most = max(most, abs(value))
+        squares[columns[line] + 1], largest[columns[line] + 1] = total, most
+
+
+@compiled
+def add_scores(weights, columns, bounds, indices, values, sparse, scores):  # type: ignore[no-untyped-def]
+    """Add to the rows' scores what the weights of features give."""
+    for line in range(columns.size):
+        weight = weights[columns[line] + 1]
+        if weight != 0.0:
+            for k in range(bounds[line], bounds[line + 1]):
+                scores[np.int64(indices[k]) if sparse else k - bounds[line]] += weight * np.float64(values[k])
 
 
 @inlinable
@@ -49,41 +103,13 @@ def _dense_dot(slopes, values, start, stop):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def measure(slopes, starts, stops, indices, values, columns, sparse, partials):  # type: ignore[no-untyped-def]
-    """The partial derivatives of the sum of losses with respect to the weights of some columns, for all lanes."""
-    lanes, only = slopes.shape[1], slopes.reshape(-1)
+def measure(slopes, bounds, indices, values, columns, sparse, partials):  # type: ignore[no-untyped-def]
+    """The partial derivatives of the sum of losses with respect to the weights of features."""
     for line in range(columns.size):
-        i = columns[line] + 1
-        if lanes == 1:
-            if sparse:
-                partials[i, 0] = _sparse_dot(only, indices, values, starts[line], stops[line])
-            else:
-                partials[i, 0] = _dense_dot(only, values, starts[line], stops[line])
-            continue
-        partials[i, :] = 0.0
-        for k in range(starts[line], stops[line]):
-            r = np.int64(indices[k]) if sparse else k - starts[line]
-            value = np.float64(values[k])
-            for lane in range(lanes):
-                partials[i, lane] += slopes[r, lane] * value
-
-
-@compiled
-def append_rows(  # type: ignore[no-untyped-def]
-    weights, starts, stops, indices, values, row_weights, sparse, first, stop, at, scores, squares, largest, total,
-):  # fmt: skip
-    """Add the scores that the weights give to rows `at`…, and the rows' squares to those of the columns."""
-    for r in range(first, stop):
-        place = at + r - first
-        weight = abs(row_weights[place])  # rows that are held out may return
-        total[()] += max(0.0, row_weights[place])
-        for k in range(starts[r], stops[r]):
-            i = (np.int64(indices[k]) if sparse else k - starts[r]) + 1
-            value = np.float64(values[k])
-            squares[i] += weight * value * value
-            largest[i] = max(largest[i], abs(value))
-            for lane in range(scores.shape[1]):
-                scores[place, lane] += weights[i, lane] * value
+        if sparse:
+            partials[columns[line] + 1] = _sparse_dot(slopes, indices, values, bounds[line], bounds[line + 1])
+        else:
+            partials[columns[line] + 1] = _dense_dot(slopes, values, bounds[line], bounds[line + 1])
 
 
 @inlinable
@@ -106,22 +132,22 @@ def violation_of(weight, slope, l1, sigma):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def penalties(weights, lane):  # type: ignore[no-untyped-def]
+def penalties(weights):  # type: ignore[no-untyped-def]
     """Σ|w| and Σw², without the intercept."""
     total, squares = 0.0, 0.0
     for i in range(1, weights.shape[0]):
-        weight = weights[i, lane]
+        weight = weights[i]
         total += abs(weight)
         squares += weight * weight
     return total, squares
 
 
 @compiled
-def dual_sums(weights, partials, lane, scale, l1, sigma):  # type: ignore[no-untyped-def]
+def dual_sums(weights, partials, scale, l1, sigma):  # type: ignore[no-untyped-def]
     """Σ w·g, Σ max(0, scale·|g| - l1)² and max |g + sigma·w|, for partial derivatives g."""
     product, beyond, largest = 0.0, 0.0, 0.0
     for i in range(1, weights.shape[0]):
-        weight, partial = weights[i, lane], partials[i, lane]
+        weight, partial = weights[i], partials[i]
         product += weight * partial
         more = max(0.0, scale * abs(partial) - l1)
         beyond += more * more
@@ -130,14 +156,14 @@ def dual_sums(weights, partials, lane, scale, l1, sigma):  # type: ignore[no-unt
 
 
 @compiled
-def find_violations(weights, partials, columns, l1, sigma, lane, found):  # type: ignore[no-untyped-def]
+def find_violations(weights, partials, columns, l1, sigma, found):  # type: ignore[no-untyped-def]
     """How far each weight is from its optimality condition; -1 for weights that are not zero. Returns the largest, and the
     number of weights that are not zero."""
     worst, used = 0.0, 0
     for line in range(columns.size):
         i = columns[line] + 1
-        weight = weights[i, lane]
-        violation = violation_of(weight, partials[i, lane], l1, sigma)
+        weight = weights[i]
+        violation = violation_of(weight, partials[i], l1, sigma)
         worst = max(worst, violation)
         found[line] = -1.0 if weight != 0.0 else violation
         used += weight != 0.0
@@ -145,16 +171,16 @@ def find_violations(weights, partials, columns, l1, sigma, lane, found):  # type
 
 
 @compiled
-def greatest_decrease(weights, partials, squares, columns, curvature, parameters, lane):  # type: ignore[no-untyped-def]
+def greatest_decrease(weights, partials, squares, columns, curvature, own):  # type: ignore[no-untyped-def]
     """The line whose step decreases the objective most for certain; -1 if there is none."""
     best, chosen = 0.0, -1
-    l1, sigma = parameters[L1, lane], parameters[SIGMA, lane]
+    l1, sigma = own[L1], own[SIGMA]
     for line in range(columns.size):
         i = columns[line] + 1
-        bound = parameters[BOUND, lane] if parameters[BOUND, lane] > 0.0 else curvature * squares[i]
+        bound = own[BOUND] if own[BOUND] > 0.0 else curvature * squares[i]
         if not bound + sigma > 0.0:
             continue
-        weight, slope = weights[i, lane], partials[i, lane]
+        weight, slope = weights[i], partials[i]
         after = new_weight(weight, slope, bound, l1, sigma)
         change = after - weight
         decrease = (
@@ -216,22 +242,19 @@ def solve(equations):  # type: ignore[no-untyped-def]
 
 
 class Loops(NamedTuple):
-    refresh: Callable[..., None]
-    """Compute the slopes of some rows from their scores."""
+    shift: Callable[..., None]
+    """Add a number to all scores, and compute the slopes."""
     centre: Callable[..., float]
     """Find the best intercept."""
     sums: Callable[..., None]
     """Sums over rows: see SUMS."""
     visit: Callable[..., int]
-    """Passes over some lines, with a step in each of them, for one lane: all arrays are its own."""
+    """Passes over some lines, with a step in each of them."""
 
 
-LOSS_SUM, CONJUGATE_SUM, PRODUCT_SUM, SLOPE_SUM, CORRECT_SUM, HELD_LOSS_SUM, HELD_CORRECT_SUM, HELD_WEIGHT_SUM = range(
-    8
-)
-SUMS = 8
-"""Σ loss, Σ loss*(scale·u), Σ u·score, Σ u, with u the slope, and the weight of the rows that are classified correctly;
-then the same of rows that are held out."""
+LOSS_SUM, CONJUGATE_SUM, PRODUCT_SUM, SLOPE_SUM, CORRECT_SUM = range(5)
+SUMS = 5
+"""Σ loss, Σ loss*(scale·u), Σ u·score, Σ u, with u the slope, and the weight of the rows that are classified correctly."""
 
 
 @cache
@@ -242,18 +265,11 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
     changes, curvature = smooth.changes, smooth.curvature
 
     @compiled
-    def refresh(scores, labels, row_weights, slopes, parameters, first, stop):  # type: ignore[no-untyped-def]
-        for r in range(first, stop):
-            weight = max(0.0, row_weights[r])
-            for lane in range(scores.shape[1]):
-                slopes[r, lane] = weight * slope_of(scores[r, lane], labels[r, lane], parameters[SHAPE, lane])
-
-    @inlinable
     def shift(scores, labels, row_weights, slopes, shape, change):  # type: ignore[no-untyped-def]
         for r in range(scores.size):
             score = scores[r] + change
             scores[r] = score
-            slopes[r] = max(0.0, row_weights[r]) * slope_of(score, labels[r], shape)
+            slopes[r] = row_weights[r] * slope_of(score, labels[r], shape)
 
     @inlinable
     def curvature_at(slope, row_weight, shape):  # type: ignore[no-untyped-def]
@@ -313,14 +329,9 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
         shape = own[SHAPE]
         for r in range(scores.size):
             weight, score, label = row_weights[r], scores[r], labels[r]
-            value, right = value_of(score, label, shape), (score > 0.0) == (label > 0.0)
-            if weight < 0.0:
-                found[HELD_LOSS_SUM] -= weight * value
-                found[HELD_CORRECT_SUM] -= weight if right else 0.0
-                found[HELD_WEIGHT_SUM] -= weight
-            elif weight > 0.0:
-                slope = slopes[r]
-                found[LOSS_SUM] += weight * value
+            if weight > 0.0:
+                slope, right = slopes[r], (score > 0.0) == (label > 0.0)
+                found[LOSS_SUM] += weight * value_of(score, label, shape)
                 found[CONJUGATE_SUM] += weight * conjugate(scale * slope / weight, label, shape)
                 found[PRODUCT_SUM] += slope * score
                 found[SLOPE_SUM] += slope
@@ -353,7 +364,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
                 score = scores[r] + change * np.float64(values[k])
                 scores[r] = score
                 slope = slope_of(score, labels[r], shape)
-                slopes[r] = max(0.0, row_weights[r]) * slope if weighted else slope
+                slopes[r] = row_weights[r] * slope if weighted else slope
             return
         # Exponentials of numbers that lie next to each other use vector registers.
         for first in range(start, stop, _ENTRIES_AT_ONCE):
@@ -368,7 +379,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
                 some[0, n] = slope_of(some[0, n], some[1, n], shape)
             for n in range(count):
                 r = np.int64(indices[first + n]) if sparse else first + n - start
-                slopes[r] = max(0.0, row_weights[r]) * some[0, n] if weighted else some[0, n]
+                slopes[r] = row_weights[r] * some[0, n] if weighted else some[0, n]
 
     @inlinable
     def objective(chosen, scores, labels, row_weights, own):  # type: ignore[no-untyped-def]
@@ -383,7 +394,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
 
     @inlinable
     def leap(  # type: ignore[no-untyped-def]
-        order, coordinates, weights, iterates, scores, labels, row_weights, slopes, own, starts, stops, indices, values, sparse,
+        order, coordinates, weights, iterates, scores, labels, row_weights, slopes, own, bounds, indices, values, sparse,
     ):  # fmt: skip
         """Continue from the extrapolated weights if the objective is smaller there."""
         rows, chosen, after = scores.size, iterates[ITERATES], np.empty(coordinates.size)
@@ -396,19 +407,19 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
         for n in range(order.size):
             change = after[n] - chosen[n]
             if change != 0.0:
-                start = starts[order[n]]
-                for k in range(start, stops[order[n]]):
+                start = bounds[order[n]]
+                for k in range(start, bounds[order[n] + 1]):
                     scores[np.int64(indices[k]) if sparse else k - start] += change * np.float64(values[k])
         if objective(after, scores, labels, row_weights, own) < before:
             weights[coordinates] = after
             for r in range(rows):
-                slopes[r] = max(0.0, row_weights[r]) * slope_of(scores[r], labels[r], own[SHAPE])
+                slopes[r] = row_weights[r] * slope_of(scores[r], labels[r], own[SHAPE])
         else:
             scores[:] = known
 
     @compiled
     def visit(  # type: ignore[no-untyped-def]
-        order, columns, weights, scores, labels, row_weights, slopes, squares, largest, own, starts, stops, indices, values,
+        order, columns, weights, scores, labels, row_weights, slopes, squares, largest, own, bounds, indices, values,
         sparse, weighted, total, tolerance, passes,
     ):  # fmt: skip
         shape, l1, sigma, constant = own[SHAPE], own[L1], own[SIGMA], own[CONSTANT]
@@ -422,7 +433,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
                 iterates[number % ITERATES] = weights[coordinates]
             worst = 0.0
             for n in range(order.size):
-                i, start, stop = coordinates[n], starts[order[n]], stops[order[n]]
+                i, start, stop = coordinates[n], bounds[order[n]], bounds[order[n] + 1]
                 weight = weights[i]
                 slope, bent = slope_and_curvature(
                     slopes, row_weights, weighted, shape, indices, values, start, stop, sparse
@@ -456,9 +467,9 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
             if iterates.size and number % ITERATES == ITERATES - 1:
                 iterates[ITERATES] = weights[coordinates]
                 leap(
-                    order, coordinates, weights, iterates, scores, labels, row_weights, slopes, own, starts, stops, indices,
-                    values, sparse,
+                    order, coordinates, weights, iterates, scores, labels, row_weights, slopes, own, bounds, indices, values,
+                    sparse,
                 )  # fmt: skip
         return entries
 
-    return Loops(refresh, centre, sums, visit)
+    return Loops(shift, centre, sums, visit)

@@ -2,56 +2,174 @@
 Methods for ℓ1-regularized Loss Minimization, §2).
 
 Minimises (1/W) Σ weight·loss + l1·‖w‖₁ + sigma/2·‖w‖², with W the sum of the rows' weights; the intercept is not
-regularized. Rows are read first: each gets a place on the row axis, with its label and its score. Then columns are visited,
-block by block.
+regularized. All rows are in memory. Where an epoch ends there is one sweep over their columns, which begins with scores that
+are computed from the weights: so the weights alone say how training continues.
 
-With a bound for each column, a window is one measurement of all partial derivatives of its block at fixed scores, and
-then many passes over the columns that matter: those with a weight, and those that violate the optimality conditions
-most. The measurement also gives a dual point, and so a true bound on the distance from the optimum. With several blocks
-all of them must be measured at the same scores: every third epoch only measures.
+With a bound for each column, a sweep is one measurement of all partial derivatives at fixed scores, and then many passes
+over the columns that matter: those with a weight, and those that violate the optimality conditions most. The measurement
+also gives a dual point, and so a true bound on the distance from the optimum.
 
-With the paper's global bound, each column of a window is visited once, in the order of the window.
+With the paper's global bound, a sweep visits each column once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.kernels import coordinate_loop as loops
+from streampgs.kernels.randomness import key_of, random_words, shuffled
+from streampgs.kernels.rows import Columns, Rows
+from streampgs.kernels.smooth_losses import SMOOTH_LOSSES
 from streampgs.learn.averaging import Tallies
-from streampgs.learn.coordinate_gap import DualityGap
-from streampgs.learn.coordinate_options import CoordinateCandidates, CoordinateOptions
-from streampgs.learn.coordinate_rows import (
-    Rows,
-    check_rows,
-    parameters_of,
-    place_rows,
-    refuse_other_rows,
-    rows_of_lanes,
-)
+from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
-from streampgs.learn.lines import EmptyColumn, Lines
+from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, ROW, Field, Merge, Role, State, counter, make_room
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES, Vector
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, Needs
 
-HELD_OUT = 10
-"""With several candidates and no validation rows, one row in so many is held out."""
 MEASURE_EVERY = 3
-"""Epochs, where there are several blocks, or with the global bound."""
+"""Epochs, with the global bound."""
 _FEWEST_CHOSEN, _INNER_TOLERANCE = 10, 0.1
-MOST_PASSES, _FEWEST_ENTRIES, _BLOCK_SHARE = 1000, 1 << 24, 8
+MOST_PASSES, _FEWEST_ENTRIES, _TABLE_SHARE = 1000, 1 << 24, 8
 _CONVERGED = 1e-13
-_BYTES = 8
-_VISITING_NUMBERS = 13
-"""Of a column that is worked on: its violation twice, size and place in the order, its coordinate, and the iterates."""
+_ROUNDING = 1e-6
+_MOST_UNCENTRED = 1e-10
+"""The mean slope at the best intercept, at most; a lower bound of the objective may be wrong by as much."""
+
+
+@dataclass(frozen=True)
+class CoordinateOptions:
+    l1: float
+    beta: str = "column"
+    holds_out: bool = False
+    """Whether some rows are held out to compare candidates."""
+    varies: ClassVar[tuple[str, ...]] = ("l1", "sigma")
+    shared: ClassVar[tuple[str, ...]] = ("beta",)
+
+    def __post_init__(self) -> None:
+        require(self.l1 >= 0.0 and self.beta in ("column", "global"), f"l1 {self.l1}, beta {self.beta!r:.50}")
+
+
+class CoordinateCandidates(Candidates):
+    """Grids of l1 and sigma; all candidates train to the end."""
+
+    judged_by_loss: ClassVar[bool] = True
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        if options.l1 is None:
+            raise OptionError(
+                f"`--solver {options.solver}` without --l1",
+                "give `--l1 1e-3`, or several values to compare; without an l1 penalty use `--solver l-bfgs`",
+            )
+        _refuse_unbounded_curvature(options.solver, base.loss)
+        if 0.0 in values_of(options.l1) and not all(
+            sigma != "auto" and sigma > 0.0 for sigma in values_of(options.sigma)
+        ):
+            raise OptionError(
+                f"`--solver {options.solver}` with `--l1 0` and without --sigma, where no distance from the optimum is known",
+                "give a --sigma above 0, or a small --l1 like 1e-9; or use `--solver l-bfgs`",
+            )
+        base = replace(base, intercept=1.0 if options.intercept != 0.0 else 0.0)
+        holds_out = self.count(options, 1) * len(options.losses) > 1 and not options.validation
+        sigmas = [0.0 if sigma == "auto" else float(sigma) for sigma in values_of(options.sigma)]
+        return [
+            replace(base, sigma=sigma, own=CoordinateOptions(float(l1), options.beta, holds_out))
+            for l1 in values_of(options.l1)
+            for sigma in sigmas
+        ]
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.l1)) * len(values_of(options.sigma))
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        _refuse_unbounded_curvature(options.solver, base.loss)
+        return [replace(base, own=CoordinateOptions(0.0))]
+
+
+def _refuse_unbounded_curvature(solver: str, loss: str) -> None:
+    if loss not in SMOOTH_LOSSES:
+        *some, last = SMOOTH_LOSSES
+        raise OptionError(
+            f"`--solver {solver}` with `--loss {loss}`, whose slope jumps or grows without bound",
+            f"use `--loss {', '.join(some)}` or {last}",
+        )
+
+
+class Problem:
+    """The rows as all lanes see them."""
+
+    def __init__(self, rows: Rows, dense: bool, seed: int, holds_out: bool, coordinates: int) -> None:
+        self.rows, self.dense, self.holds_out = rows, dense, holds_out
+        self.columns: Columns = rows.columns(dense)
+        self.weights = rows.weights.copy() if rows.weights.size else np.ones(len(rows))
+        if holds_out:
+            self.weights[held_rows(seed, rows)] = 0.0
+        self.total = max(float(self.weights.sum()), 1e-300)
+        self.weighted = bool((self.weights != 1.0).any())
+        self.squares, self.largest = np.zeros(coordinates), np.zeros(coordinates)
+        loops.squares_of(*self._entries, self.weights, not dense, self.squares, self.largest)
+        words = random_words(key_of(seed, "problem", int(holds_out)), rows.numbers.astype(np.uint64))
+        self.digest = int(words.sum(dtype=np.uint64) >> np.uint64(1))
+        """It tells whether other rows belong to the problem."""
+
+    @property
+    def _entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]:
+        return self.columns.features, self.columns.bounds, self.columns.rows, self.columns.values
+
+    def lane(self, spec: LaneSpec, weights: Vector) -> LaneRows:
+        """The rows as a lane with these weights sees them; their slopes are still to be computed."""
+        rows, target, regression = self.rows, spec.target, LOSSES[spec.loss].degree > 0
+        labels = rows.labels[:, target.column] if rows.labels.ndim == 2 else rows.labels
+        known = (rows.offsets + spec.base if rows.offsets.size else np.full(len(rows), spec.base)) / spec.scale
+        if target.positive is not None:
+            labels = np.where(labels == target.positive, 1.0, -1.0)
+        labels = labels / spec.scale - known if regression else np.array(labels, np.float64)
+        scores = np.zeros(len(rows)) if regression else known  # large numbers would hide a small gap
+        scores += weights[0] * spec.intercept
+        loops.add_scores(weights, *self._entries, not self.dense, scores)
+        return LaneRows(scores, labels, self.weights, np.empty(len(rows)))
+
+    def parameters(self, spec: LaneSpec) -> Vector:
+        """Those of the loops, for sums over rows."""
+        found = np.zeros(loops.PARAMETERS)
+        l1 = self.total * spec.own.l1 / spec.scale ** max(0, LOSSES[spec.loss].degree - 1)
+        found[:] = spec.shape, l1, self.total * spec.sigma, 0.0, spec.intercept
+        if spec.own.beta == "global":
+            largest = float(self.largest.max(initial=0.0))
+            found[loops.BOUND] = self.total * SMOOTH_LOSSES[spec.loss].curvature * largest * largest
+        return found
+
+    def partials(self, slopes: Vector) -> Vector:
+        """The derivatives with respect to all weights."""
+        found, columns = np.zeros(len(self.squares)), self.columns
+        loops.measure(slopes, columns.bounds, columns.rows, columns.values, columns.features, not self.dense, found)
+        return found
+
+
+@dataclass
+class LaneRows:
+    """A number for each row, as the loops take them."""
+
+    scores: Vector
+    labels: Vector
+    weights: Vector
+    slopes: Vector
+
+    @property
+    def all(self) -> tuple[Vector, ...]:
+        return self.scores, self.labels, self.weights, self.slopes
 
 
 class Coordinate(Learner):
@@ -60,171 +178,99 @@ class Coordinate(Learner):
     needs: ClassVar[Needs] = SOLVERS["coordinate"].needs
     Options: ClassVar[type] = CoordinateOptions
     candidates: ClassVar[Candidates] = CoordinateCandidates()
-    bytes_per_column: ClassVar[int] = _BYTES * _VISITING_NUMBERS
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
-        by_weight, by_row = Field((COORDINATE, LANE), Merge.REFUSED), Field((ROW, LANE), Merge.REFUSED)
-        by_column, by_lane = Field((COORDINATE,), Merge.REFUSED, low=0.0), Field((LANE,), Merge.REFUSED)
+        of_lane = Field((LANE,), Merge.REFUSED)
         self.fields = {
-            "scores": by_row,
-            "weights": by_weight._replace(role=Role.DUAL),
-            "partials": by_weight,
-            "squares": by_column,
-            "largest": by_column,
-            "labels": by_row,
-            "slopes": by_row,
-            "row_weights": Field((ROW,), Merge.REFUSED),
-            **{name: counter(Merge.REFUSED) for name in ("rows", "weighted", "measured", "released", "entries")},
-            "total": Field((), Merge.REFUSED, low=0.0),
-            "objective": by_lane,
-            "bound": by_lane,
-            "at_zero": by_lane,
-            "held_loss": by_lane,
+            "weights": Field((COORDINATE, LANE), Merge.REFUSED, Role.DUAL),
+            "objective": of_lane,
+            "bound": of_lane,
+            "at_zero": of_lane,
             "sums": Field((loops.SUMS, LANE), Merge.REFUSED),
+            "total": Field((), Merge.REFUSED, low=0.0),
+            **{name: counter(Merge.REFUSED) for name in ("epoch", "measured", "released", "problem", "entries")},
             "steps": counter(Merge.MEAN),
         }
         self._loops = loops.loops_for(LOSSES[self.spec.loss], self.spec.loss)
-        self._gap = DualityGap(self._loops)
-        self._sparse = self.spec.layout == "sparse"
+        self._table: Rows | None = None
+        self._problem: Problem | None = None
 
     @classmethod
     def most_lanes(cls, norm: PNorm) -> int:
         return 64
 
     @classmethod
-    def bytes_per_row(cls, lanes: int) -> int:
-        working = 1 if lanes == 1 else max(4, lanes)  # of one lane at a time; appending rows may copy an array
-        return _BYTES * (3 * lanes + 1 + working)
-
-    @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        learner = cls([replace(spec, intercept=1.0)] * lanes)
-        state, line = learner.init(2), EmptyColumn()
-        learner._append(state, line, 0, 1)
-        learner._compile(state, line, parameters_of(learner.columns, state))
-
-    def _compile(self, state: State, lines: Lines, own: Vector) -> None:
-        """The loops of columns."""
-        self._gap.begin(state, own)
-        self._measure(state, lines, 0, 1)
-        self._gap.certify(state, own)
-        self._work_on_violations(state, lines, own)
-        for lane, rows in enumerate(rows_of_lanes(state)):
-            self._pass(state, lines, np.zeros(0, np.int64), own, lane, rows, 1)
-        self._gap.judge(state, own)
+        learner = cls([replace(spec, intercept=1.0)])
+        index = np.zeros(1 if spec.layout == "sparse" else 0, np.uint32)
+        row = Rows(np.zeros(1, np.int64), np.ones(1, np.int64), index, np.ones(1, np.float32), np.ones(1), features=1)
+        learner.sweep(learner.init(2), row)
 
     def check(self, state: State) -> None:
-        check_rows(self.specs, state, HELD_OUT if self.holds_out(state) else 0)
+        require(bool(state["measured"] <= 1 and state["released"] <= 1), "a flag above 1")
+        slack = _ROUNDING * np.maximum(np.abs(state["objective"]), state["at_zero"]) + _MOST_UNCENTRED
+        require(bool((state["bound"] <= state["objective"] + slack).all()), "an objective below its lower bound")
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         self.run(state, lines, first, stop, copies)
-        state["steps"] += stop - first
-        self.refuse_divergence(state)
 
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        (self._append if lines.access == "rows" else self._visit)(state, lines, first, stop)
+        """Rows are looked at together, where the epoch ends."""
+        self._table = lines.table
+        state["steps"] += stop - first
 
-    # Rows.
-
-    def _append(self, state: State, lines: Lines, first: int, stop: int) -> None:
-        """Rows join the problem, wherever its weights are."""
-        at = int(state["rows"])
-        make_room(self.fields, state, at + stop - first)
-        place_rows(self.columns, state, lines, first, stop, HELD_OUT if self.holds_out(state) else 0)
-        self._change_problem(state, at)
-
-    def _change_problem(self, state: State, first: int) -> None:
-        """Rows from `first` on are new, or have other weights."""
-        own, arrays = parameters_of(self.columns, state), ("scores", "labels", "row_weights", "slopes")
-        self._loops.refresh(*(state[name] for name in arrays), own, first, int(state["rows"]))
-        state["measured"][...] = 0
-        state["bound"][...] = 0.0
+    def reach_epoch(self, state: State, epoch: int) -> bool:
+        if epoch <= int(state["epoch"]):
+            return False
+        state["epoch"][...] = epoch
+        if self._table is None:  # there was no row
+            return False
+        self.sweep(state, self._table)
+        self.refuse_divergence(state)
+        return True
 
     def holds_out(self, state: State) -> bool:
         return bool(self.spec.own.holds_out and not state["released"])
 
     def release_rows(self, state: State) -> None:
-        for lane in range(self.width):
-            state["held_loss"][lane] = self.held_out_loss(state, lane) or 0.0
-        rows = int(state["rows"])
-        weights = np.abs(state["row_weights"][:rows])
-        state["row_weights"][:rows] = weights
-        state["total"][...] = weights.sum()
         state["released"][...] = 1
-        self._change_problem(state, 0)
 
-    def held_out_loss(self, state: State, lane: int) -> float | None:
-        if state["released"]:
-            return float(state["held_loss"][lane])
-        weight = float(state["sums"][loops.HELD_WEIGHT_SUM, lane])
-        return float(state["sums"][loops.HELD_LOSS_SUM, lane]) / weight if weight > 0.0 else None
-
-    # Columns.
-
-    def _visit(self, state: State, lines: Lines, first: int, stop: int) -> None:
-        visit, count, own = lines.visit, len(lines.starts), parameters_of(self.columns, state)
-        assert visit is not None
-        measures = (visit.blocks > 1 or self.spec.own.beta == "global") and visit.epoch % MEASURE_EVERY == 0
-        if measures and visit.sweep:
-            return
-        if first == 0:
-            refuse_other_rows(lines, int(state["rows"]), len(state["weights"]) - 1, self._sparse)
-        if first == 0 and (visit.position == 0 or not measures):
-            self._gap.begin(state, own)
-        if self.spec.own.beta == "global" and not measures:
-            fixed = own.copy()
-            fixed[loops.CONSTANT] = 0.0  # the intercept moves where a window begins, and not where a call ends
-            for lane, rows in enumerate(rows_of_lanes(state)):
-                self._pass(state, lines, np.arange(first, stop), fixed, lane, rows, 1)
-            if stop == count:
-                self._gap.judge(state, own)
-            return
-        self._measure(state, lines, first, stop)
-        if stop < count:
-            return
-        if visit.blocks == 1 or (measures and visit.position == visit.blocks - 1):
-            self._gap.certify(state, own)
-        if not measures:
-            self._work_on_violations(state, lines, own)
-        self._gap.judge(state, own)
-
-    def _measure(self, state: State, lines: Lines, first: int, stop: int) -> None:
-        order = first + np.argsort(lines.starts[first:stop])  # in the order of memory, which takes half the time
-        starts, stops = lines.starts[order], lines.stops[order]
-        loops.measure(
-            state["slopes"], starts, stops, lines.indices, lines.values, lines.columns[order], self._sparse,
-            state["partials"],
-        )  # fmt: skip
-        state["entries"] += int((stops - starts).sum())
-
-    def _work_on_violations(self, state: State, lines: Lines, own: Vector) -> None:
-        """Passes over the columns that matter, lane by lane."""
-        found, sizes = np.empty(len(lines.starts)), lines.stops - lines.starts
-        budget = max(_FEWEST_ENTRIES, _BLOCK_SHARE * int(sizes.sum()))
-        for lane, rows in enumerate(rows_of_lanes(state)):
-            worst, used = loops.find_violations(
-                state["weights"], state["partials"], lines.columns, own[loops.L1, lane], own[loops.SIGMA, lane], lane, found,
-            )  # fmt: skip
-            if worst <= _CONVERGED * max(own[loops.L1, lane], 1e-300):
-                continue
-            order = np.flatnonzero(_those_that_matter(found, used))
-            passes = budget // max(1, int(sizes[order].sum()) + int(state["rows"]))
-            passes = max(1, min(MOST_PASSES, passes))
-            self._pass(state, lines, order, own, lane, rows, passes, _INNER_TOLERANCE * worst)
-
-    def _pass(
-        self, state: State, lines: Lines, order: NDArray[np.int64], own: Vector, lane: int, rows: Rows,
-        passes: int, tolerance: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Passes over some lines, in one lane."""
-        weights = np.ascontiguousarray(state["weights"][:, lane])
-        state["entries"] += self._loops.visit(
-            order, lines.columns, weights, *rows, state["squares"], state["largest"], own[:, lane], lines.starts, lines.stops,
-            lines.indices, lines.values, self._sparse, bool(state["weighted"]), float(state["total"]), tolerance, passes,
-        )  # fmt: skip
-        if self.width > 1:
+    def sweep(self, state: State, rows: Rows, order: NDArray[np.int64] | None = None) -> None:
+        """One sweep over the columns of these rows, in a random order or in this one."""
+        problem = self._problem_of(state, rows)
+        if order is None:
+            key = key_of(self.spec.seed, "columns", int(state["epoch"]))
+            order = shuffled(np.uint64(key), len(problem.columns))
+        state["total"][...] = problem.total
+        for lane, spec in enumerate(self.specs):
+            weights = np.ascontiguousarray(state["weights"][:, lane])
+            sweep = Sweep(self._loops, problem, spec, weights, state, lane)
+            sweep.begin()
+            self.work(sweep, order)
+            sweep.end()
             state["weights"][:, lane] = weights
+
+    def _problem_of(self, state: State, rows: Rows) -> Problem:
+        holds_out, known, coordinates = self.holds_out(state), self._problem, len(state["weights"])
+        if known is None or known.rows is not rows or (known.holds_out, len(known.squares)) != (holds_out, coordinates):
+            known = self._problem = Problem(rows, self.spec.layout == "dense", self.spec.seed, holds_out, coordinates)
+        if int(state["problem"]) != known.digest:
+            state["problem"][...] = known.digest
+            state["measured"][...] = 0
+            state["bound"][...] = 0.0
+        return known
+
+    def work(self, sweep: Sweep, order: NDArray[np.int64]) -> None:
+        """What a sweep does after it has found the best intercept."""
+        if self.spec.own.beta == "global":
+            if int(sweep.state["epoch"]) % MEASURE_EVERY == 0:
+                sweep.measure()
+            sweep.own[loops.CONSTANT] = 0.0  # the intercept moves at the beginning only
+            sweep.visit(order)
+            sweep.own[loops.CONSTANT] = sweep.spec.intercept
+        else:
+            sweep.visit_violations(order, sweep.measure())
 
     # How good the weights are.
 
@@ -239,20 +285,108 @@ class Coordinate(Learner):
         return None if gap is None else gap / whole if whole > 0.0 else 0.0
 
     def tallies(self, state: State, lane: int) -> Tallies:
-        """Of the present weights on all rows; nothing before the first window of columns."""
+        """Of the present weights on all rows; nothing before the first sweep."""
         sums = state["sums"][:, lane]
         loss, correct = float(sums[loops.LOSS_SUM]), float(sums[loops.CORRECT_SUM])
-        weight = float(state["total"]) if sums.any() else 0.0
-        return Tallies(int(state["steps"]), 0.0, 0.0, loss, correct, weight)
+        return Tallies(int(state["steps"]), 0.0, 0.0, loss, correct, float(state["total"]) if sums.any() else 0.0)
 
     def restart_averages(self, state: State) -> None:
-        """There are none."""
+        """The run may continue with other candidates, which are compared again and have other optima."""
+        state["released"][...] = 0
+        state["problem"][...] = 0
 
     def fade_averages(self, state: State, steps: int) -> None:
         """There are none."""
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         return np.array(state["weights"][slice(None) if at is None else at, lane])
+
+
+class Sweep:
+    """A sweep of one lane. All numbers of the loops are sums over rows; those in the state are divided by the total weight."""
+
+    def __init__(
+        self, own_loops: loops.Loops, problem: Problem, spec: LaneSpec, weights: Vector, state: State, lane: int
+    ) -> None:
+        self._loops, self.problem, self.spec, self.weights = own_loops, problem, spec, weights
+        self.state, self._lane = state, lane
+        self.own, self._rows = problem.parameters(spec), problem.lane(spec, weights)
+
+    def begin(self) -> None:
+        """Find the best intercept, so that the slopes add up to 0."""
+        rows, own, state, lane = self._rows, self.own, self.state, self._lane
+        self._loops.shift(*rows.all, own[loops.SHAPE], 0.0)
+        if own[loops.CONSTANT] != 0.0:
+            self.weights[0] += self._loops.centre(*rows.all, own, self.problem.total) / own[loops.CONSTANT]
+        if state["at_zero"][lane] == 0.0:
+            state["at_zero"][lane] = self._sums()[loops.LOSS_SUM] / self.problem.total
+
+    def end(self) -> None:
+        """Note the objective of the present weights."""
+        own, state, lane = self.own, self.state, self._lane
+        sums, (total, squares) = self._sums(), loops.penalties(self.weights)
+        penalty = own[loops.L1] * total + 0.5 * own[loops.SIGMA] * squares
+        state["sums"][:, lane] = sums
+        state["objective"][lane] = (sums[loops.LOSS_SUM] + penalty) / self.problem.total
+
+    def _sums(self, scale: float = 0.0) -> Vector:
+        found = np.empty(loops.SUMS)
+        self._loops.sums(*self._rows.all, self.own, scale, found)
+        return found
+
+    def measure(self) -> Vector:
+        """All partial derivatives at the present scores; they also give a lower bound of the optimum."""
+        state, lane, partials = self.state, self._lane, self.problem.partials(self._rows.slopes)
+        state["entries"] += len(self.problem.columns.values)
+        l1, sigma = self.own[loops.L1], self.own[loops.SIGMA]
+        largest = loops.dual_sums(self.weights, partials, 0.0, l1, sigma)[2]
+        # By which the slopes may be multiplied to be a dual point.
+        feasible = 1.0 if largest <= l1 else l1 / largest
+        scales = [feasible] if sigma == 0.0 or feasible == 1.0 else [feasible, 1.0]
+        found = max(self._dual(partials, scale) for scale in scales) / self.problem.total
+        state["bound"][lane] = max(state["bound"][lane], found)
+        state["measured"][...] = 1
+        return partials
+
+    def _dual(self, partials: Vector, scale: float) -> float:
+        """The value of the dual problem at the slopes times `scale`: see docs/papers/solvers/README.md."""
+        l1, sigma, constant = self.own[loops.L1], self.own[loops.SIGMA], self.own[loops.CONSTANT]
+        sums = self._sums(scale)
+        product, beyond, _ = loops.dual_sums(self.weights, partials, scale, l1, sigma)
+        slope = sums[loops.SLOPE_SUM]
+        if constant and abs(slope) > _MOST_UNCENTRED * self.problem.total:
+            return 0.0
+        fixed = sums[loops.PRODUCT_SUM] - constant * self.weights[0] * slope - product
+        return float(scale * fixed - sums[loops.CONJUGATE_SUM] - (beyond / (2.0 * sigma) if sigma else 0.0))
+
+    def visit_violations(self, order: NDArray[np.int64], partials: Vector) -> None:
+        """Many passes over the columns that matter."""
+        columns, l1, sigma = self.problem.columns, self.own[loops.L1], self.own[loops.SIGMA]
+        found, sizes = np.empty(len(columns)), np.diff(columns.bounds)
+        worst, used = loops.find_violations(self.weights, partials, columns.features, l1, sigma, found)
+        if worst > _CONVERGED * max(l1, 1e-300):
+            chosen = order[_those_that_matter(found, used)[order]]
+            budget = max(_FEWEST_ENTRIES, _TABLE_SHARE * len(columns.values))
+            passes = budget // max(1, int(sizes[chosen].sum()) + len(self.problem.rows))
+            self.visit(chosen, max(1, min(MOST_PASSES, passes)), _INNER_TOLERANCE * worst)
+
+    def visit(self, order: NDArray[np.int64], passes: int = 1, tolerance: float = 0.0) -> None:
+        """Passes over some lines, with a step in each of them."""
+        problem, columns = self.problem, self.problem.columns
+        self.state["entries"] += self._loops.visit(
+            order, columns.features, self.weights, *self._rows.all, problem.squares, problem.largest, self.own,
+            columns.bounds, columns.rows, columns.values, not problem.dense, problem.weighted, problem.total, tolerance,
+            passes,
+        )  # fmt: skip
+
+    def greedy_step(self, partials: Vector) -> None:
+        """The one step that decreases the objective most for certain."""
+        problem, curvature = self.problem, SMOOTH_LOSSES[self.spec.loss].curvature
+        best = loops.greatest_decrease(
+            self.weights, partials, problem.squares, problem.columns.features, curvature, self.own
+        )
+        if best >= 0:
+            self.visit(np.array([best]))
 
 
 def _those_that_matter(violations: Vector, used: int) -> NDArray[np.bool_]:

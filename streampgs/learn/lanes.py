@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.base.checks import decode, encode, require
-from streampgs.base.errors import DataError, Diverged
+from streampgs.base.errors import Diverged
 from streampgs.base.stage import Bundle
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
@@ -20,7 +20,6 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import StepChange, lane_spec, learner_named
 from streampgs.learn.state import State
 from streampgs.losses import Vector
-from streampgs.options.solvers import SOLVERS, solver_of
 
 _MOST_LANES = 1 << 20
 _MOST_STEPS = 1 << 52  # the sum over all workers must not overflow
@@ -111,11 +110,6 @@ class Lanes:
     def join(self, specs: Sequence[LaneSpec], kept: Sequence[int | None]) -> None:
         """Add lanes that begin now; `kept`: for each spec the present lane that continues, or None. The new lanes' targets
         have joined later, and so are in groups of their own."""
-        if SOLVERS[solver_of(specs[0].learner)].by_columns:
-            raise DataError(
-                f"there are labels that no earlier row has, and `--solver {specs[0].learner}` does not read earlier rows again",
-                "start another run, or name all classes at the start with --classes",
-            )
         groups = []
         for numbers in _grouped(specs):
             lane = kept[numbers[0]]
@@ -304,13 +298,6 @@ def relative_gap(lanes: Lanes) -> float | None:
     ]
     known = [gap for gap in gaps if gap is not None]
     return max(known) if known and len(known) == len(gaps) else None
-
-
-def held_out_loss(lanes: Lanes, lane: int) -> float | None:
-    """In the unit of the labels, on rows that the learner holds out."""
-    group, column = lanes._places[lane]
-    found = lanes.groups[group].learner.held_out_loss(lanes.groups[group].state, column)
-    return None if found is None else lanes.specs[lane].in_label_units(found)
 
 
 def have_converged(lanes: Lanes) -> bool:

@@ -26,7 +26,7 @@ from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lines import EmptyRow, Lines, Scale
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, ROW, Each, Fields, Role, Sizes, State
+from streampgs.learn.state import COORDINATE, LANE, Each, Fields, Role, Sizes, State
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.solvers import LEARNERS, Needs
@@ -108,8 +108,6 @@ class Learner(ABC):
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates]
-    bytes_per_column: ClassVar[int] = 0
-    """The memory for each column of a block, while it is worked on."""
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         self.specs = tuple(specs)
@@ -157,11 +155,6 @@ class Learner(ABC):
         return lanes
 
     @classmethod
-    def bytes_per_row(cls, lanes: int) -> int:
-        """The memory of so many lanes for each row. All rows are in memory at once."""
-        return 0
-
-    @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
         """Compile, or load from the cache, all that training needs."""
         _rehearse(cls([spec] * lanes))
@@ -181,7 +174,7 @@ class Learner(ABC):
         return self.stretches.steps_left(state)
 
     def sizes(self, coordinates: int) -> Sizes:
-        return {COORDINATE: coordinates, LANE: self.width, ROW: 0}
+        return {COORDINATE: coordinates, LANE: self.width}
 
     def init(self, coordinates: int) -> State:
         return states.fresh(self.fields, self.sizes(coordinates))
@@ -251,10 +244,6 @@ class Learner(ABC):
         """A bound on the distance from the optimum; None if the learner has none."""
         return None
 
-    def held_out_loss(self, state: State, lane: int) -> float | None:
-        """The mean loss on rows that the learner holds out to compare candidates, or held out; None if there are none."""
-        return None
-
     def holds_out(self, state: State) -> bool:
         """Whether it holds rows out now."""
         return False
@@ -280,9 +269,7 @@ class Learner(ABC):
     def _few_numbers(self) -> list[str]:
         """The arrays of each lane that do not grow with the features; fields of a pack are one array."""
         fields = self.fields.items()
-        few = [
-            (name, field) for name, field in fields if LANE in field.axes and not {COORDINATE, ROW} & set(field.axes)
-        ]
+        few = [(name, field) for name, field in fields if LANE in field.axes and COORDINATE not in field.axes]
         return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
 
     def refuse_divergence(self, state: State) -> None:

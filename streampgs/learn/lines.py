@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.kernels.placing_loop import squared_norms
+from streampgs.kernels.rows import Rows
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES, Loss, Vector
 from streampgs.options.commands import ModelOptions
-from streampgs.order.columns import ColumnVisit
 
 SAMPLE_ROWS = 1 << 14
 # For the largest eigenvalue: it is found from below.
@@ -23,10 +23,7 @@ _INTERCEPT, _INTERCEPT_OF_WHOLE = 0.3, 1.0
 
 
 class Lines(Protocol):
-    """A window: rows, or columns, in visiting order.
-
-    Indices of a row are features, and indices of a column are rows: places among all rows that were visited before the
-    first column, in the order of their visits. They ascend. A dense column has a value for each of these rows."""
+    """A window: rows in visiting order."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -38,28 +35,15 @@ class Lines(Protocol):
     """Empty: all rows count once."""
     offsets: NDArray[np.float64]
     """Added to the rows' scores; empty: nothing is added."""
-    columns: NDArray[np.int64]
-    """The feature of each line, if lines are columns. These have no labels, weights and offsets."""
-    visit: ColumnVisit | None
-    """Where columns are in their epoch; None: lines are rows."""
-
-    @property
-    def access(self) -> Literal["rows", "columns"]: ...
+    table: Rows | None
+    """All rows of the table, of which these are some, if they are in memory."""
 
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The number of each row in the table. Computed when asked for."""
 
 
-class OnlyRows:
-    """The part of Lines about columns, for lines that are rows."""
-
-    access: Literal["rows", "columns"] = "rows"
-    columns = np.empty(0, np.int64)
-    visit: ColumnVisit | None = None
-
-
-class EmptyRow(OnlyRows):
+class EmptyRow:
     """A window with one row without entries, to compile loops with."""
 
     starts = stops = np.zeros(1, np.int64)
@@ -68,12 +52,7 @@ class EmptyRow(OnlyRows):
     labels = np.ones(1)
     weights = offsets = np.empty(0)
     numbers = np.zeros(1, np.int64)
-
-
-class EmptyColumn(EmptyRow):
-    """The same as a column of feature 0."""
-
-    columns = np.zeros(1, np.int64)
+    table: Rows | None = None
 
 
 def labels_of(lines: Lines) -> NDArray[np.float64]:

@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 
-_SPARE_ROWS = 8  # room for one more row in so many, so that adding rows does not copy them all each time
-
 Array = NDArray[Any]
 State = dict[str, Array]
 Sizes = Mapping[str, int]
 
-COORDINATE, LANE, ROW = "coordinate", "lane", "row"
-"""Axes. Coordinate 0 is the intercept's; feature j is coordinate j + 1. The lane axis is always the last. The row axis is
-always the first; learners that have it count their rows in the field `rows`, and its arrays may be longer."""
+COORDINATE, LANE = "coordinate", "lane"
+"""Axes. Coordinate 0 is the intercept's; feature j is coordinate j + 1. The lane axis is always the last."""
 
 
 class Merge(Enum):
@@ -127,47 +124,25 @@ def grow(fields: Fields, state: State, sizes: Sizes) -> State:
     return grown
 
 
-def rows_of(fields: Fields, state: Mapping[str, Any]) -> int:
-    """How many rows the row axis has."""
-    return int(state["rows"]) if any(ROW in field.axes for field in fields.values()) else 0
-
-
-def _filled(field: Field, array: Array, rows: int) -> Array:
-    """The array without room for further rows."""
-    return array[:rows] if ROW in field.axes else array
-
-
-def make_room(fields: Fields, state: State, rows: int) -> None:
-    """Let the arrays of the row axis have at least so many rows, one array at a time."""
-    known = rows_of(fields, state)
-    for name, field in fields.items():
-        if ROW in field.axes and len(state[name]) < rows:
-            longer = np.zeros((max(rows, known + known // _SPARE_ROWS), *state[name].shape[1:]), field.dtype)
-            longer[:known] = state[name][:known]
-            state[name] = longer
-
-
 def gather(fields: Fields, places: Sequence[tuple[State, int]], coordinates: int) -> State:
     """A state whose lanes are these columns of other states; one may come several times."""
-    rows = rows_of(fields, places[0][0])
-    gathered = fresh(fields, {COORDINATE: coordinates, LANE: len(places), ROW: rows})
+    gathered = fresh(fields, {COORDINATE: coordinates, LANE: len(places)})
     for name, field in fields.items():
         if LANE in field.axes:
             for into, (state, column) in enumerate(places):
-                gathered[name][..., into] = _filled(field, state[name], rows)[..., column]
+                gathered[name][..., into] = state[name][..., column]
         else:
-            gathered[name][...] = _filled(field, places[0][0][name], rows)
+            gathered[name][...] = places[0][0][name]
     return gathered
 
 
 def arrays_to_save(fields: Fields, state: State, lanes: int) -> State:
-    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop, without
-    room for further rows, and with at least one axis."""
-    rows, views = rows_of(fields, state), {}
-    for name, field in fields.items():
-        filled = _filled(field, state[name], rows)
-        views[name] = np.atleast_1d(filled[..., :lanes] if LANE in field.axes else filled)
-    return views
+    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop, and with
+    at least one axis."""
+    return {
+        name: np.atleast_1d(state[name][..., :lanes] if LANE in field.axes else state[name])
+        for name, field in fields.items()
+    }
 
 
 def from_saved(fields: Fields, arrays: Mapping[str, Array], sizes: Sizes) -> State:
@@ -177,9 +152,6 @@ def from_saved(fields: Fields, arrays: Mapping[str, Array], sizes: Sizes) -> Sta
         if not field.axes and arrays[name].shape == (1,):
             state[name] = arrays[name].reshape(())
     require(set(arrays) == set(fields), f"arrays {sorted(arrays)} instead of {sorted(fields)}")
-    if any(ROW in field.axes for field in fields.values()):
-        require(state["rows"].shape == (), "array 'rows' of another shape")
-        sizes = {**sizes, ROW: int(state["rows"])}
     check(fields, state, sizes)
     return state
 

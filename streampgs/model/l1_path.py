@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streampgs.base.errors import MissingPackage, OptionError
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lanes import held_out_loss
 from streampgs.model.model import Model
 from streampgs.options.solvers import SOLVERS, solver_of
 from streampgs.selection.race import Race
@@ -48,7 +47,6 @@ def _others(candidate: LaneSpec) -> tuple[object, ...]:
 
 WHEN = {
     "judged": "at the last comparison",
-    "held out": "on the rows that were held out",
     "training": "on the rows of training",
     "progressive": "before training on each row",
 }
@@ -57,15 +55,12 @@ WHEN = {
 
 def _point(race: Race, place: int) -> dict[str, Any]:
     marks, lanes = race.progress.marks, _lanes(race, place)
-    held_out = _held_out_loss(race, lanes)
     tallies = [race.lanes.tallies(lane) for lane in lanes]
     weight, specs = sum(tally.weight for tally in tallies), [race.lanes.specs[lane] for lane in lanes]
     losses = (spec.in_label_units(tally.loss) for spec, tally in zip(specs, tallies, strict=True))
     progressive = sum(losses) / weight if weight else None
     correct = sum(tally.correct for tally in tallies) / weight if weight else None
-    kind = "training" if SOLVERS[solver_of(specs[0].learner)].by_columns else "progressive"
-    if held_out is not None:
-        kind, progressive, correct = "held out", held_out, None
+    kind = "training" if SOLVERS[solver_of(specs[0].learner)].needs.columns else "progressive"
     nonzeros, zeros = nonzeros_and_zeros(race.lanes, lanes)
     return {
         "l1": race.candidates[race.progress.left[place]].own.l1,
@@ -76,12 +71,6 @@ def _point(race: Race, place: int) -> dict[str, Any]:
         "zeros": zeros,
         "leads": place == race.leader(),
     }
-
-
-def _held_out_loss(race: Race, lanes: range) -> float | None:
-    losses = [held_out_loss(race.lanes, lane) for lane in lanes]
-    known = [loss for loss in losses if loss is not None]
-    return sum(known) / len(losses) if len(known) == len(losses) else None
 
 
 def _lanes(race: Race, place: int) -> range:

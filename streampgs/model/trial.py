@@ -58,7 +58,7 @@ class Condition:
 
     def refuse_unknown(self, model: Model) -> None:
         solver, encoding = SOLVERS[model.options.solver], model.encoding
-        if self.name == _DRIFT and (solver.by_columns or solver.needs.passes):
+        if self.name == _DRIFT and solver.needs.passes:
             raise OptionError(
                 f"{self._expression.source} with `--solver {model.options.solver}`, which does not judge new rows",
                 "measure the model on rows of your own: `--validation DATA --fail-if 'loss > 1.1 * before'`",

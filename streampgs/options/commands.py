@@ -374,7 +374,6 @@ class ModelOptions(
         self._check_losses()
         self._check_solver()
         self.check_kernel(self.solver)
-        self._check_columns()
         self._check_candidates()
         if self.classes is not None:
             self._check_classes(self.classifies)
@@ -393,17 +392,6 @@ class ModelOptions(
                 )
         SOLVERS[self.solver].refuse(self)
 
-    def _check_columns(self) -> None:
-        if not SOLVERS[self.solver].by_columns:
-            return
-        for name, only in (("batch", 1), ("threads", 1), ("sampling", "epoch")):
-            if getattr(self, name) != only:
-                flag = options_of(type(self))[name].flag
-                raise OptionError(
-                    f"`{flag} {getattr(self, name)}` with `--solver {self.solver}`, which visits columns one by one",
-                    "leave it out, or use another solver",
-                )
-
     def _check_needs(self, needs: Needs) -> None:
         if needs.smooth and not all(LOSSES[loss].smooth for loss in self.losses):
             smooth = ", ".join(name for name, loss in LOSSES.items() if loss.smooth)
@@ -415,6 +403,11 @@ class ModelOptions(
             raise OptionError(
                 f"`--sampling {self.sampling}` with `--solver {self.solver}`, which needs each row once per epoch",
                 "use `--sampling epoch`, or `--solver pgs`",
+            )
+        if needs.columns and self.threads > 1:
+            raise OptionError(
+                f"`--threads {self.threads}` with `--solver {self.solver}`, which visits columns one by one",
+                "leave --threads out, or use another solver",
             )
         if needs.passes and self.batch > 1:
             raise OptionError(
@@ -459,7 +452,7 @@ class Limits(Checked):
         f"only a target is given. coordinate and greedy-coordinate end when they have converged, after "
         f"{MOST_EPOCHS_OF_COLUMNS:,} at most; l-bfgs and gradient-descent likewise, after {MOST_PASSES_OF_A_SOLVER} at most")
     rows: int | None = option(None, _ROWS, LIMITS,
-        "Rows to train on. coordinate and greedy-coordinate also count each visit of a column.")
+        "Rows to train on.")
     seconds: float | None = option(None, _SECONDS, LIMITS, "Time to train, like 90s, 5m or 1h.")
     target_accuracy: float | None = _target_accuracy()
     target_gap: float | None = _target_gap()
@@ -475,7 +468,7 @@ class Limits(Checked):
     def or_default(self, rows: int, needs: Needs | None = None) -> Limits:
         """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
         more. A solver of columns trains until its certificate is small, one of whole passes until it has converged."""
-        if not self.given and needs is not None and needs.lines == "columns":
+        if not self.given and needs is not None and needs.columns:
             return Limits(epochs=MOST_EPOCHS_OF_COLUMNS, relative_gap=RELATIVE_GAP)
         if not self.given and needs is not None and needs.passes:
             return Limits(epochs=MOST_PASSES_OF_A_SOLVER)

@@ -47,7 +47,7 @@ class KernelOptions:
                 f"--{own[0].replace('_', '-')} without --kernel",
                 "give `--kernel rbf` or `--kernel polynomial`, or leave it out",
             )
-        if self.kernel is not None and SOLVERS[solver].by_columns:
+        if self.kernel is not None and SOLVERS[solver].needs.columns:
             raise OptionError(
                 f"--kernel with `--solver {solver}`, which reads columns", "use a solver that reads rows, such as pgs"
             )

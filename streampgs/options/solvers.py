@@ -129,7 +129,11 @@ class SupportChoices:
 class Needs:
     """Requirements of a solver on its loss, its source and its engine."""
 
-    lines: Literal["rows", "columns"] = "rows"
+    in_memory: bool = False
+    """All rows of the table must fit into memory."""
+    columns: bool = False
+    """It sweeps over the columns of the table, and finds the constant of the model itself. Its loss is that of the present
+    weights on the rows of training."""
     passes: bool = False
     """Its weights change at the end of each pass over all rows, and not before. New rows belong to its next epoch, without
     an update, and it cannot train on a stream."""
@@ -154,14 +158,9 @@ class Solver(NamedTuple):
     """Raises OptionError for options that it takes, but not together."""
 
     @property
-    def by_columns(self) -> bool:
-        """Whether it trains on columns."""
-        return self.needs.lines == "columns"
-
-    @property
     def steps_on_rows(self) -> bool:
         """Whether each row can be a step of its own."""
-        return not (self.needs.passes or self.by_columns)
+        return not self.needs.passes
 
     @property
     def options(self) -> Mapping[str, Option]:
@@ -187,7 +186,8 @@ def _refuse_with_l1(options: Any) -> None:
 
 
 _COORDINATE = SigmaChoices, L1Choices, BetaChoices
-_OF_COLUMNS, _OF_PASSES = Needs(lines="columns"), Needs(passes=True, smooth=True)
+_OF_PASSES = Needs(passes=True, smooth=True)
+_OF_COLUMNS = Needs(passes=True, smooth=True, in_memory=True, columns=True)
 
 
 def _refuse_without_ball(options: Any) -> None:
@@ -207,7 +207,7 @@ SOLVERS = {
     ),
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
     "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
-    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
+    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices), Needs(in_memory=True)),
     "entropic": Solver(
         "streampgs.learn.entropic:Entropic",
         (SigmaChoices, BallChoices),

@@ -41,15 +41,12 @@ def status_text(status: Status) -> str:
     epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
     if status.update is not None:
         epoch = f"update, {status.update}"
-    visits = "rows" if status.sweep is None else "visits"
     parts = [
         epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
         *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
-        f"{count(status.rows)} {visits}",
-        f"{count(status.rows_per_second)} {visits}/s",
+        f"{count(status.rows)} rows",
+        f"{count(status.rows_per_second)} rows/s",
     ]
-    if status.sweep is not None:
-        parts.append(status.sweep)
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4f}")
     if status.accuracy is not None:

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError
-from streampgs.order.columns import ColumnVisit
+from streampgs.kernels.rows import Rows
 from streampgs.order.schedule import WindowSpan
 
 _GROWTH = 1.25
@@ -85,10 +85,8 @@ class Window:
         self.weights: NDArray[np.float64] = np.empty(0)
         self.offsets: NDArray[np.float64] = np.empty(0)
         """Added to the rows' scores; empty: none."""
-        self.columns: NDArray[np.int64] = np.empty(0, np.int64)
-        """The feature of each line, if lines are columns."""
-        self.visit: ColumnVisit | None = None
-        """Where columns are in their epoch; None: lines are rows."""
+        self.table: Rows | None = None
+        """All rows of the table, if they are in memory."""
         self.number_rows: Callable[[], NDArray[np.int64]] | None = None
         """Computes the numbers of all requested rows, in their order."""
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -99,10 +97,6 @@ class Window:
         """Entries given to rows so far, if rows get them one block after the other."""
         self._turns = threading.Condition()
         self._copying = 0
-
-    @property
-    def access(self) -> Literal["rows", "columns"]:
-        return "rows" if self.visit is None else "columns"
 
     @property
     def is_whole_table(self) -> bool:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampgs.base.errors import OptionError
 from streampgs.base.stage import Bundle
-from streampgs.data.columns import ColumnSource, MemoryStore
-from streampgs.data.memory import MemoryRows, MemorySource
+from streampgs.data.memory import MemorySource
 from streampgs.data.row_form import RowForm
-from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
 from streampgs.options.commands import Limits
-from streampgs.options.solvers import SOLVERS
 from streampgs.order.cursor import Cursor
 from streampgs.reading.window import Window
 from streampgs.run.loop import Loop
@@ -22,9 +19,7 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import NothingSaved
-from streampgs.table.layout import SPARSE
 
-_NO_LIMIT = 1 << 62
 Sections = dict[str, Bundle]
 """As of a checkpoint."""
 
@@ -37,19 +32,12 @@ class MemoryTraining:
         self.models, self.cursor = Models(form), Cursor(())
         self._rows_done = 0
 
-    def train(self, rows: MemoryRows, limits: Limits, epoch_rows: int | None = None) -> None:
+    def train(self, rows: Rows, limits: Limits, epoch_rows: int | None = None) -> None:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
         models, meter = self.models, Meter()
         options = models.form.options
-        in_memory = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
-        in_memory.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
-        source: Source = in_memory
-        if SOLVERS[options.solver].by_columns:
-            if self.models.started:
-                raise OptionError(
-                    f"`--solver {options.solver}` keeps no columns between calls", "train on all rows in one call"
-                )
-            source = ColumnSource(in_memory, MemoryStore(), options.seed, models.form.layout != SPARSE, _NO_LIMIT)
+        source = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
+        source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
         worker = Worker(source, self.cursor)
         meter.rows = self._rows_done
         loop = Loop(models, meter, worker, NothingSaved(), limits, StopRequest(), None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -80,9 +80,8 @@ class Lineages:
 
     name = "lineages"
 
-    def __init__(self, race: Race, seed: int, workers: int, access: Literal["rows", "columns"] = "rows") -> None:
-        """`access`: what lines of the source are."""
-        self._race, self._seed, self._workers, self._access = race, seed, workers, access
+    def __init__(self, race: Race, seed: int, workers: int) -> None:
+        self._race, self._seed, self._workers = race, seed, workers
         self.recent, self.fresh = Lanes(name="recent"), Lanes(name="fresh")
         self.first, self._before = Frozen("first", race.lanes), Frozen("before", race.lanes)
         self.renew_engines()
@@ -98,7 +97,7 @@ class Lineages:
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
-        self.engines = [Engine(lanes, self._workers, self._access) for lanes in self.trained]
+        self.engines = [Engine(lanes, self._workers) for lanes in self.trained]
 
     @property
     def begun(self) -> bool:

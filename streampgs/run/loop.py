@@ -137,10 +137,6 @@ class Loop:
             return "epochs"
         if total is not None:
             return total
-        if limits.relative_gap is not None and cursor.begins_epoch and not holds_out(self.models.lanes):
-            gap = self.models.relative_gap()
-            if gap is not None and gap <= limits.relative_gap:
-                return CONVERGED
         if self._has_converged_before():
             return CONVERGED
         may_end = at_stretch_end and not self.models.lineages.in_update
@@ -151,13 +147,16 @@ class Loop:
     def _has_converged_before(self) -> bool:
         """Whether a solver of whole passes has converged on the present rows with the present sigma, and the user has not
         asked for more epochs."""
-        cursor = self.worker.cursor
+        cursor, most = self.worker.cursor, self.limits.relative_gap
         if not (self.models.by_passes and self.models.started and cursor.begins_epoch and cursor.epoch > 0):
             return False
-        if self.limits.epochs != MOST_PASSES_OF_A_SOLVER or self.models.changes_sigma:
-            return False
         shards_changed = any(arrival.place == cursor.place for arrival in cursor.arrivals)
-        return not shards_changed and not self._is_choosing() and have_converged(self.models.lanes)
+        if shards_changed or self.models.changes_sigma or self._is_choosing():
+            return False
+        if most is not None:
+            gap = self.models.relative_gap()
+            return gap is not None and gap <= most
+        return self.limits.epochs == MOST_PASSES_OF_A_SOLVER and have_converged(self.models.lanes)
 
     def _target_reached(self) -> str | None:
         limits = self.limits

@@ -98,7 +98,6 @@ class Meter:
             seconds=self.seconds,
             seconds_left=self._seconds_left(worker, limits),
             rss_bytes=rss_bytes(),
-            sweep=_sweep(worker),
         )
 
     def _seconds_left(self, worker: Worker, limits: Limits) -> float | None:
@@ -161,14 +160,6 @@ class Meter:
             rows_this_call=self.rows_this_call,
             update=summary_of(models.lineages, self._start[0]),
         )
-
-
-def _sweep(worker: Worker) -> str | None:
-    visit = None if worker.window is None else worker.window.visit
-    if visit is None:
-        return None
-    block = f" over block {visit.position + 1} of {visit.blocks}" if visit.blocks > 1 else ""
-    return f"sweep {visit.sweep + 1} of {visit.sweeps}{block}"
 
 
 def rows_in(bundle: Bundle) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from streampgs.run.lineages import LINEAGES, Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up, warm_up_again
-from streampgs.selection.held_out import best_at_optimum, best_when_converged, judge_after_sweep
+from streampgs.selection.held_out import best_when_converged, judge_after_sweep
 from streampgs.selection.mixture import rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import losses_of, scores_of
@@ -39,10 +38,9 @@ class Models(Quality):
     def __init__(self, form: RowForm) -> None:
         super().__init__(form, Race(Lanes()))
         self.maps = Mapping()
-        self.is_by_columns = SOLVERS[form.options.solver].by_columns
         self.by_passes = SOLVERS[form.options.solver].needs.passes
-        access: Literal["rows", "columns"] = "columns" if self.is_by_columns else "rows"
-        self.lineages = Lineages(self.race, form.options.seed, form.options.threads, access)
+        self.by_columns = SOLVERS[form.options.solver].needs.columns
+        self.lineages = Lineages(self.race, form.options.seed, form.options.threads)
         self.changes_sigma = False
         """Sigma has another value from the next window on."""
         self._centred = 0
@@ -147,18 +145,15 @@ class Models(Quality):
 
     @property
     def next_mark(self) -> int | None:
-        """The row count of the next mark. None in an update, which judges by its own rows; for solvers of columns, which are
-        judged after each sweep; and for candidates that were trained on all rows before."""
+        """The row count of the next mark. None in an update, which judges by its own rows; for sweeps over columns, each
+        of which is judged; and for candidates that were trained on all rows before."""
         if self.by_passes and self.race.validation is None and len(self.race.progress.left) > 1:
             return None
-        return None if self.is_by_columns or self.lineages.in_update else self.race.next_mark
+        return None if self.by_columns or self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
-        if self.by_passes:
-            best = best_when_converged(self.race, window, row, rows_done, epoch_rows)
-        else:
-            best = best_at_optimum(self.race, window, row)
+        best = best_when_converged(self.race, window, row, rows_done, epoch_rows) if self.by_passes else None
         if best is not None:
             return best
         mark = self.next_mark
@@ -183,8 +178,8 @@ class Models(Quality):
 
     def end_window(self, window: Window, rows_done: int) -> None:
         """All of its lines have been trained on."""
-        if self.is_by_columns:  # these solvers find the constants themselves
-            judge_after_sweep(self.race, window, rows_done)
+        if self.by_columns:  # these solvers find the constants themselves
+            judge_after_sweep(self.race, rows_done)
         else:
             self._centre(window, rows_done)
 

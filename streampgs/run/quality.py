@@ -79,7 +79,7 @@ class Quality:
         weight = self.form.options.weight
         if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
             return []
-        if SOLVERS[self.form.options.solver].by_columns and self.gap() is None:
+        if SOLVERS[self.form.options.solver].needs.columns and self.gap() is None:
             return []  # no column has been visited yet
         return [f"all rows have weight 0 in column '{weight}': the model has learned nothing"]
 

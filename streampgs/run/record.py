@@ -74,9 +74,6 @@ class RunRecord:
     """The last updates."""
     trial: Count | None = None
     """The rows of the checkpoint to which a resume returns if it fails; None: no resume is on trial."""
-
-    column_bytes: Count = 0
-    """The most that blocks of columns take in memory, for a solver that trains on columns."""
     left_out: tuple[str, ...] = ()
     """Shards that are not used: paths, folders and globs."""
     rejected: tuple[str, ...] = ()

@@ -41,8 +41,6 @@ class Status:
     """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
     rss_bytes: int
-    sweep: str | None = None
-    """Over which block of columns; None: rows are visited. Each column counts as a row."""
 
 
 @dataclass(repr=False)
@@ -72,8 +70,8 @@ class Report:
     """How many are."""
     gap: float | None
     sampling: str
-    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one; for solvers of columns and of whole
-    passes it is a bound. Each visit of a column counts as a row."""
+    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one; for solvers of whole passes
+    it is a bound."""
     solver: str
     dual_sha256: str | None
     checkpoint: str | None

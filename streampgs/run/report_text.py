@@ -67,8 +67,7 @@ def _facts(report: Report) -> dict[str, str]:
 
 def _rows(report: Report) -> str:
     passes = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
-    visits = " visits" * SOLVERS[report.solver].by_columns
-    return f"{report.rows:,}{visits} ({passes}), {report.rows_this_call:,} in this call"
+    return f"{report.rows:,} ({passes}), {report.rows_this_call:,} in this call"
 
 
 def _model(report: Report) -> str:
@@ -80,7 +79,7 @@ def _model(report: Report) -> str:
 
 def _measured(report: Report, judged: float | None, progressive: float | None) -> str:
     """At the last comparison, and before each step; or, of a solver of columns, on the rows that it trains on."""
-    by_columns = SOLVERS[report.solver].by_columns
+    by_columns = SOLVERS[report.solver].needs.columns
     found = {
         "when last compared": judged,
         "on the training rows" if by_columns else "before training on each row": progressive,

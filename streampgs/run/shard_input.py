@@ -10,26 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.base.checks import encode, require, understanding
-from streampgs.base.errors import RunError, counted, sized
+from streampgs.base.errors import RunError, sized
 from streampgs.data.budget import (
+    COLUMN_BYTES,
+    LARGEST_BLOCK,
+    WHOLE_TABLE,
     Forecast,
     as_laid_out,
     check_fits,
     choose_sizes,
     group_sizes,
+    refuse_too_large_table,
     shard_forecast,
-    with_columns,
 )
-from streampgs.data.columns import ColumnSource
 from streampgs.data.open import OpenTable, columns_of, open_table
 from streampgs.data.refresh import Refreshed, Table, refuse_impossible, wait_for_first_shard
 from streampgs.data.row_form import RowForm
-from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
+from streampgs.data.shards import Reading, ShardSource, TableInMemory, beginning, catalog_at, check_row
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
 from streampgs.options.commands import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import USUAL_UPDATES, owed_until
 from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import Sizes
 from streampgs.reading.cache import remove_unused
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.placing import RowRules
@@ -37,23 +41,12 @@ from streampgs.reading.remote import refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run import cache_place
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.columns import (
-    check_columns_fit,
-    column_bytes_for,
-    column_source,
-    is_by_columns,
-    line_bytes,
-    refuse_full_disk,
-    refuse_no_cache,
-    rows_bytes,
-)
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Session, StopRequest
-from streampgs.run.words import column_choices, few_blocks_hint, shard_choices
+from streampgs.run.words import few_blocks_hint, memory_choices, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
-from streampgs.table.layout import SPARSE
 
 
 @dataclass(frozen=True)
@@ -84,29 +77,27 @@ class ShardInput:
                 shared = cache_place.is_marked(Path(record.cache))
                 remove_unused(Path(record.cache), table.used.shards, gone if shared else None)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
-        rows = ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
-        if not is_by_columns(record.options):
-            return rows
-        check_columns_fit(record, table.catalog.rows, self.resources)
-        return column_source(rows, record, self.form.layout != SPARSE)
+        refuse_too_large_table(table.catalog, record.options, self.resources)
+        if SOLVERS[record.options.solver].needs.columns:
+            return TableInMemory(table.catalog, table.schedule, rules, table.cursor, reading, record.options.seed)
+        return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
 
     def facts(self) -> dict[str, Any]:
         return {"shards": len(self.table.used.shards)}
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
         catalog = self.table.catalog
-        forecast = shard_forecast(
+        if SOLVERS[self.record.options.solver].needs.columns:
+            feature_bytes += COLUMN_BYTES
+        return shard_forecast(
             catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
-            features * feature_bytes + rows_bytes(self.record.options, catalog.rows),
+            features * feature_bytes,
         )  # fmt: skip
-        if not self.record.column_bytes:
-            return forecast
-        return with_columns(forecast, catalog, self.record.column_bytes, features, line_bytes(self.record.options))
 
     def choices(self, window: Window, features: int) -> dict[str, str]:
         record, table = self.record, self.table
-        if record.column_bytes:
-            return column_choices(table.used, features, record.column_bytes, record.cache or "")
+        if SOLVERS[record.options.solver].needs.columns:
+            return memory_choices(table.used, features)
         in_update = table.cursor.part > 0  # its passes visit the same rows again
         left = None
         if record.limits.epochs is not None and not in_update:
@@ -114,19 +105,14 @@ class ShardInput:
         return shard_choices(table.used, table.schedule, record.cache, window, features, left)
 
     def hints(self, window: Window) -> list[str]:
-        if self.record.column_bytes:  # the order of rows does not matter
+        if SOLVERS[self.record.options.solver].needs.columns:  # the order of rows does not matter
             return []
         hint = few_blocks_hint(self.table.schedule, window)
         return [] if hint is None else [hint]
 
     def remarks(self, source: Source) -> list[str]:
-        rows = source.rows if isinstance(source, ColumnSource) else source
-        again = source.made_again if isinstance(source, ColumnSource) else 0
-        rebuilt = rows.rebuilt_cache_files if isinstance(rows, ShardSource) else 0
-        return [
-            *([f"{rebuilt} damaged cache files were decoded again"] if rebuilt else []),
-            *([f"{counted(again, 'file')} of columns made again, because missing or damaged"] if again else []),
-        ]
+        rebuilt = source.rebuilt_cache_files if isinstance(source, ShardSource) else 0
+        return [f"{rebuilt} damaged cache files were decoded again"] if rebuilt else []
 
     def refreshed(self, folder: RunFolder, refreshed: Refreshed) -> ShardInput:
         """With the table as it is now, which is written into the run's folder."""
@@ -176,31 +162,29 @@ def start_on_shards(
 ) -> ShardInput:
     """Decide sizes and cache, and write them into the run's folder."""
     options = opened.options
-    refuse_no_cache(options, resources)
+    in_memory = SOLVERS[options.solver].needs.columns
     if resources.cache is not None:
         cache_place.mark(resources.cache)
     cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
-    shards, cached_bytes = with_cache(opened.catalog.shards, 0, resources.cache_limit if cache else 0)
+    cache_limit = 0 if in_memory else resources.cache_limit
+    shards, cached_bytes = with_cache(opened.catalog.shards, 0, cache_limit if cache else 0)
     if cache is not None and limits.epochs != 1:
         _refuse_full_disk(cached_bytes, resources.cache or folder.path)
     catalog = Catalog(shards)
-    by_columns, groups = is_by_columns(options), group_sizes(catalog, options.row_values)
-    column_bytes = column_bytes_for(options, catalog.rows, resources) if by_columns else 0
-    if by_columns:
-        refuse_full_disk(catalog, catalog.kind != SPARSE, resources.cache or folder.path)
-    kept = rows_bytes(options, catalog.rows) if by_columns else None
+    refuse_too_large_table(catalog, options, resources)
+    groups = group_sizes(catalog, options.row_values)
+    sizes = Sizes(WHOLE_TABLE, LARGEST_BLOCK) if in_memory else choose_sizes(groups, resources, opened.decoder_bytes)
     record = RunRecord(
         options,
         tuple(absolute(source) for source in sources),
-        choose_sizes(groups, resources, opened.decoder_bytes, kept),
+        sizes,
         cache,
-        resources.cache_limit,
+        cache_limit,
         limits,
         None if opened.encoding is None else opened.encoding.digest,
         opened.decoder_bytes,
         keep=resources.keep or KEEP,
         updates=USUAL_UPDATES.changed_by(growth),
-        column_bytes=column_bytes,
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
     refuse_impossible(options, catalog)

@@ -14,7 +14,13 @@ from streampgs.base.checks import understanding
 from streampgs.base.errors import BadRow, DataError, OptionError, StreampgsError, command_words, counted
 from streampgs.base.faults import exists
 from streampgs.base.printable import LONGEST_LINE
-from streampgs.data.budget import memory_needed, refuse_too_many_supports, stream_memory_needed, stream_sizes
+from streampgs.data.budget import (
+    memory_needed,
+    refuse_too_many_supports,
+    stream_memory_needed,
+    stream_sizes,
+    table_bytes,
+)
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
@@ -34,7 +40,6 @@ from streampgs.order.arrivals import owed_until, update_at
 from streampgs.order.cursor import Place
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
-from streampgs.run.columns import memory_for_columns, refuse_growth_options, refuse_stream
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
@@ -88,7 +93,6 @@ def train(
     folder.refuse_if_taken()
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
-    refuse_growth_options(options, growth)
     resources = with_default_memory(resources, session.note)
     refuse_too_many_supports(options, resources)
     _refuse_unreachable_targets(options, limits)
@@ -98,7 +102,6 @@ def train(
     if on_stream:
         _refuse_options_of_shards(sources, growth)
         stop.opening = False
-        refuse_stream(options)
         stream_input.refuse_options(options, limits, resources)
         replay = _stream_replay(growth)
         stream_sizes(resources, replay, 1)  # refuses a window that does not fit
@@ -262,7 +265,6 @@ def _refuse_for(record: RunRecord, limits: Limits | NewLimits, growth: Growth, t
     """Options that do not suit the run."""
     _refuse_unreachable_targets(record.options, limits)
     _refuse_updates(record.options, growth)
-    refuse_growth_options(record.options, growth)
     if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
         raise OptionError(f"--sigma with `--solver {record.options.solver}`, which has none", "leave it out")
     if trial is not None:
@@ -285,8 +287,8 @@ def _saved(folder: RunFolder, record: RunRecord, session: Session) -> tuple[RunR
 def _with_memory(resources: Resources, record: RunRecord, folder: RunFolder, session: Session) -> Resources:
     """With the memory that the run needs, if none was given."""
     needed = memory_needed(record.sizes, record.decoder_bytes)
-    if record.column_bytes:
-        needed = max(needed, memory_for_columns(record, folder.catalog().rows))
+    if SOLVERS[record.options.solver].needs.in_memory:
+        needed += table_bytes(folder.catalog(), record.options)
     return with_default_memory(resources, session.note, needed)
 
 
@@ -369,7 +371,7 @@ def _choices(record: RunRecord) -> dict[str, Any]:
     """The facts of a start for the history."""
     options = record.options
     named = {name: getattr(options, name) for name in ("solver", "loss", *SOLVERS[options.solver].options)}
-    if SOLVERS[options.solver].by_columns and options.sigma == "auto":
+    if SOLVERS[options.solver].needs.columns and options.sigma == "auto":
         named["sigma"] = 0.0
     limits = {name: value for name, value in asdict(record.limits).items() if value is not None}
     return {**named, "limits": limits, "sources": list(record.sources)}

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from streampgs.engine.engine import Engine
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.randomness import key_of, random_fractions
+from streampgs.kernels.rows import rows_at
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lines import SAMPLE_ROWS, Lines, OnlyRows
+from streampgs.learn.lines import SAMPLE_ROWS, Lines
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 
@@ -35,22 +36,7 @@ class Part:
 
 def part_of(window: Window, chosen: NDArray[np.bool_]) -> Part:
     places = np.flatnonzero(chosen)
-    return Part(window if len(places) == window.rows else _Chosen(window, places), places)
-
-
-class _Chosen(OnlyRows):
-    """Some rows of a window as lines."""
-
-    def __init__(self, window: Window, places: NDArray[np.int64]) -> None:
-        self._window, self._places = window, places
-        self.starts, self.stops, self.labels = window.starts[places], window.stops[places], window.labels[places]
-        self.weights = window.weights[places] if window.weights.size else window.weights
-        self.offsets = window.offsets[places] if window.offsets.size else window.offsets
-        self.indices, self.values = window.indices, window.values
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        return self._window.numbers[self._places]
+    return Part(window if len(places) == window.rows else rows_at(window, places), places)
 
 
 def rows_of_pass(window: Window, update: UpdatePass, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -19,7 +19,6 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options.commands import Limits, ModelOptions
 from streampgs.options.solvers import SOLVERS, learner_for, solver_of
-from streampgs.order.columns import SWEEPS
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
@@ -47,11 +46,10 @@ def shard_choices(
     }
 
 
-def column_choices(catalog: Catalog, features: int, most: int, folder: str) -> dict[str, str]:
+def memory_choices(catalog: Catalog, features: int) -> dict[str, str]:
     return {
         "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
-        "transposed": f"once, into {folder}; read in one block if all columns take up to {most / 1e6:,.0f} MB, else in blocks of "
-        f"up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block in each epoch",
+        "rows": "all in memory, read once",
     }
 
 
@@ -192,8 +190,7 @@ def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, f
 
 
 def chosen_text(winner: LaneSpec, rows: int) -> str:
-    visits = "visits" if SOLVERS[solver_of(winner.learner)].by_columns else "rows"
-    return f"after {rows:,} {visits} {_choices_text(winner)} is the best of the candidates"
+    return f"after {rows:,} rows {_choices_text(winner)} is the best of the candidates"
 
 
 def _choices_text(spec: LaneSpec) -> str:
@@ -378,7 +375,6 @@ def memory_choice(forecast: Forecast) -> str:
     parts = {
         "process": forecast.process,
         "two windows": forecast.windows,
-        "columns": forecast.columns,
         "reservoir": forecast.reservoir,
         "reading": forecast.reading,
         "decoding": forecast.decoding,

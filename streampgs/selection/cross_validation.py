@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from streampgs.base.errors import Diverged
 from streampgs.kernels.placing_loop import mark_features
 from streampgs.kernels.randomness import key_of, random_words
+from streampgs.kernels.rows import rows_at
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.lines import OnlyRows
 from streampgs.options.commands import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
@@ -43,21 +43,6 @@ _MANY_FEATURES = 1 << 16
 # Trained together.
 _MOST_LANES, _MOST_BYTES = 64, 48 << 20
 _CALL_ROWS = 1 << 16
-
-
-class _Visits(OnlyRows):
-    """Rows of a window in an order of their own."""
-
-    def __init__(self, window: Window, rows: NDArray[np.int64]) -> None:
-        self._window, self._rows = window, rows
-        self.indices, self.values = window.indices, window.values
-        self.starts, self.stops, self.labels = window.starts[rows], window.stops[rows], window.labels[rows]
-        self.weights = window.weights[rows] if window.weights.size else window.weights
-        self.offsets = window.offsets[rows] if window.offsets.size else window.offsets
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        return np.asarray(self._window.numbers[self._rows])
 
 
 @dataclass(frozen=True)
@@ -143,7 +128,7 @@ class CrossValidation:
             epochs = range(first, min(self.epochs, first + epochs_a_call))
             counters = np.arange(len(epochs) * len(rows), dtype=np.uint64)
             words = random_words(key_of(self.seed, "fold", fold, first), counters).reshape(len(epochs), len(rows))
-            visits = _Visits(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
+            visits = rows_at(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
             for group in lanes.groups:
                 if group.learner.needs.passes:
                     for place, epoch in enumerate(epochs):

@@ -16,26 +16,11 @@ _MOST_EPOCHS = 50
 """For solvers of whole passes: half of the epochs that they have by default."""
 
 
-def judge_after_sweep(race: Race, window: Window, rows_done: int) -> None:
+def judge_after_sweep(race: Race, rows_done: int) -> None:
     """On validation rows. Only the last judgement counts: weights that are far from their optimum do not tell which optimum
     is the best."""
-    if window.visit is not None and race.validation is not None and race.judges_on:
+    if race.validation is not None and race.judges_on:
         race.progress.marks = [race.mark(race.validation, np.arange(race.validation.rows), rows_done)]
-
-
-def best_at_optimum(race: Race, window: Window, row: int) -> LaneSpec | None:
-    """Where an epoch of columns begins and all candidates are near their optimum: the best one on the rows that are held
-    out. From then on all candidates train on all rows."""
-    if row > 0 or window.visit is None or not window.visit.begins_epoch or not holds_out(race.lanes):
-        return None
-    gap = relative_gap(race.lanes)
-    if gap is None or gap > RELATIVE_GAP:
-        return None
-    release_rows(race.lanes)
-    return race.leading()
-
-
-# Solvers of whole passes.
 
 
 def best_when_converged(race: Race, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
@@ -46,7 +31,7 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
         return None
     begins_epoch = row > 0 or window.plan is None or window.plan.start.begins_epoch
     had_time = rows_done - race.progress.heat_began >= _MOST_EPOCHS * epoch_rows
-    if begins_epoch and race.progress.marks and (had_time or have_converged(race.lanes)):
+    if begins_epoch and race.progress.marks and (had_time or _are_near_optimum(race)):
         release_rows(race.lanes)
         return race.leading()
     rows = row + np.flatnonzero(held_rows(race.lanes.specs[0].seed, window)[row : window.end_of_epoch(row)])
@@ -54,6 +39,11 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
         mark, marks = race.mark(window, rows, rows_done), race.progress.marks
         race.progress.marks = [mark if begins_epoch or not marks else marks[-1].joined(mark)]  # one for each epoch
     return None
+
+
+def _are_near_optimum(race: Race) -> bool:
+    gap = relative_gap(race.lanes)
+    return have_converged(race.lanes) or (gap is not None and gap <= RELATIVE_GAP)
 
 
 def bytes_of_held_rows(race: Race, window: Window) -> int:

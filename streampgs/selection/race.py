@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streampgs.base.checks import Count, Positive, decode, encode, require
 from streampgs.base.stage import Bundle
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import Lanes, diverged_places, held_out_loss
+from streampgs.learn.lanes import Lanes, diverged_places
 from streampgs.learn.learner import lane_spec, learner_named
 from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
@@ -273,7 +273,7 @@ class Race:
         if len(self.progress.left) == 1:
             return 0
         if not self.progress.marks:
-            return _before_marks(self.lanes, len(self.progress.left), len(self.targets))
+            return _before_marks(self.lanes, len(self.progress.left))
         return self._preferred(self._means())
 
     def leading(self) -> LaneSpec:
@@ -351,15 +351,11 @@ def _preferred(left: Sequence[LaneSpec], merits: Sequence[float]) -> int:
     return max([best, *tied], key=lambda place: left[place].sigma)
 
 
-def _before_marks(lanes: Lanes, candidates: int, targets: int) -> int:
-    """The best on the rows that the learner holds out; otherwise the one in the middle of those that have not diverged."""
-    losses = [[held_out_loss(lanes, place * targets + k) for k in range(targets)] for place in range(candidates)]
-    if any(loss is None for own in losses for loss in own):
-        diverged = diverged_places(lanes)
-        learn = [place for place in range(candidates) if place not in diverged] or [0]
-        return learn[len(learn) // 2]
-    sums = [sum(loss for loss in own if loss is not None) for own in losses]
-    return min(range(candidates), key=lambda place: (sums[place], place))
+def _before_marks(lanes: Lanes, candidates: int) -> int:
+    """The one in the middle of those that have not diverged."""
+    diverged = diverged_places(lanes)
+    learn = [place for place in range(candidates) if place not in diverged] or [0]
+    return learn[len(learn) // 2]
 
 
 def _but_sigma(candidate: LaneSpec) -> tuple[object, ...]:

@@ -128,7 +128,7 @@ EXAMPLES = {
         sigmas=(0.02, 3.0, 0.5),
     ),
 }
-every_learner = pytest.mark.parametrize("name", [n for n in LEARNERS if not SOLVERS[solver_of(n)].by_columns])
+every_learner = pytest.mark.parametrize("name", [n for n in LEARNERS if not SOLVERS[solver_of(n)].needs.columns])
 places = st.lists(st.integers(1, ROWS - 1), max_size=5)
 
 

@@ -23,13 +23,14 @@ import pytest
 import streampgs.data
 from streampgs.base.stage import Bundle
 from streampgs.data.budget import choose_sizes, group_sizes, stream_sizes
-from streampgs.data.memory import MemoryRows, MemorySource
+from streampgs.data.memory import MemorySource
 from streampgs.data.open import open_stream, open_table
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, schedule_of
 from streampgs.data.source import Source
 from streampgs.data.stream import StreamSource
 from streampgs.engine.worker import Worker, cursor_in
+from streampgs.kernels.rows import Rows
 from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_input import StreamInput
@@ -118,9 +119,9 @@ def memory(case: Case) -> Made:
     opened = open_stream(table.schema, [columns_of(table)], ModelOptions(**choices), encoding_options)
     form = RowForm(opened.options, opened.encoding, opened.layout.kind)
     read = StreamEncoder(opened.layout, form.rules()).rows(table.combine_chunks().to_batches()[0], 0)
-    rows = MemoryRows(
+    rows = Rows(
         read.starts, read.stops, read.indices, read.values, read.labels[:, 0].copy(), read.weights,
-        int(read.indices.max(initial=6)) + 1,
+        features=int(read.indices.max(initial=6)) + 1,
     )  # fmt: skip
 
     def made(cursor: Cursor | None, taken: int) -> AbstractContextManager[Source]:
@@ -171,11 +172,9 @@ def test_every_source_has_a_maker() -> None:
         for name, member in inspect.getmembers(
             importlib.import_module(f"streampgs.data.{module.name}"), inspect.isclass
         ):
-            if member is not Source and all(hasattr(member, part) for part in ("access", "window", "release", "state")):
+            if member is not Source and all(hasattr(member, part) for part in ("window", "release", "state")):
                 found.add(name)
-    assert found - {"ColumnSource"} == set(
-        MAKERS
-    )  # its windows of columns have laws of their own: tests/data/test_columns.py
+    assert found - {"TableInMemory"} == set(MAKERS)  # it reads by one of them: tests/data/test_table_in_memory.py
 
 
 def content(window: Window) -> str:

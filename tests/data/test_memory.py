@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from streampgs.data.distinct import dense_keys, distinct, sparse_keys, visits
-from streampgs.data.memory import MemoryRows, MemorySource
+from streampgs.data.memory import MemorySource
+from streampgs.kernels.rows import Rows
 from streampgs.order.cursor import Cursor
 from streampgs.run.report import StopRequest
 
@@ -82,8 +83,14 @@ def test_huge_numbers_of_repetitions_are_split_less() -> None:
 def source(rows: int, rows_at_once: int) -> MemorySource:
     numbers = np.arange(rows)
     return MemorySource(
-        MemoryRows(
-            numbers, numbers + 1, np.empty(0, np.uint32), numbers.astype(np.float32), numbers * 2.0, numbers * 3.0, 1
+        Rows(
+            numbers,
+            numbers + 1,
+            np.empty(0, np.uint32),
+            numbers.astype(np.float32),
+            numbers * 2.0,
+            numbers * 3.0,
+            features=1,
         ),
         seed=4,
         rows_at_once=rows_at_once,

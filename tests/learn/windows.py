@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from streampgs.base.stage import Bundle
 from streampgs.engine.engine import Engine
+from streampgs.kernels.rows import Rows
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
-from streampgs.order.columns import ColumnVisit
 
 from .plain_passes import EPOCH
 from .plain_pgs import PlainRow
@@ -36,15 +37,23 @@ class Window:
     labels: NDArray[np.float64]
     weights: NDArray[np.float64]
     offsets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    columns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    visit: ColumnVisit | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
-    def access(self) -> str:
-        return "rows" if self.visit is None else "columns"
+    @cached_property
+    def table(self) -> Rows:
+        features = int(self.indices.max(initial=0)) + 1
+        return Rows(
+            self.starts,
+            self.stops,
+            self.indices,
+            self.values,
+            self.labels,
+            self.weights,
+            self.offsets,
+            features=features,
+        )
 
     @property
     def numbers(self) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.papers.l1.problems import Problem
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import EUCLID, PNorm
@@ -78,15 +79,19 @@ def curves(
     found = [Curve(problem.name, l1, method.name, number) for number in known]
     lanes = Lanes(specs, problem.features)
     spent, read = 0.0, 0
-    if method.access == "columns":  # it takes the labels from the rows
-        spent += _timed(lanes, problem.visited_rows(np.arange(problem.rows)))
+    if method.access == "columns":
+        spent += _timed(lambda: problem.table.columns(problem.layout == "dense"))
     rng = np.random.default_rng(seed)
     for point in _points(problem, accesses):
         while read < point:
             order = _order(method, problem, rng, point - read)
-            lines = problem.visited_rows(order) if method.access == "rows" else problem.visited_columns(order)
-            spent += _timed(lanes, lines)
-            read = int(lanes.groups[0].state["entries"]) if method.access == "columns" else read + lines.entries
+            if method.access == "columns":
+                spent += _timed(lambda order=order: _sweep(lanes, problem, order))  # type: ignore[misc]
+                read = int(lanes.groups[0].state["entries"])
+            else:
+                rows = problem.visited_rows(order)
+                spent += _timed(lambda rows=rows: _step(lanes, rows))  # type: ignore[misc]
+                read += int((rows.stops - rows.starts).sum())
         for lane, curve in enumerate(found):
             curve.add(problem, lanes.weights(lane)[1:], read, spent)
         if spent > seconds:
@@ -94,12 +99,23 @@ def curves(
     return found
 
 
-def _timed(lanes: Lanes, lines: Any) -> float:
+def _timed(work: Callable[[], object]) -> float:
     """Seconds of processor time, which depend little on other processes of the machine."""
     began = time.thread_time()
-    for group in lanes.groups:
-        group.learner.step(group.state, lines, 0, len(lines.starts))
+    work()
     return time.thread_time() - began
+
+
+def _step(lanes: Lanes, rows: Rows) -> None:
+    for group in lanes.groups:
+        group.learner.step(group.state, rows, 0, len(rows))
+
+
+def _sweep(lanes: Lanes, problem: Problem, order: NDArray[np.int64]) -> None:
+    for group in lanes.groups:
+        learner: Any = group.learner
+        group.state["epoch"][...] = 1  # no certificate, which reads the whole table
+        learner.sweep(group.state, problem.table, order)
 
 
 def _points(problem: Problem, accesses: float) -> list[float]:

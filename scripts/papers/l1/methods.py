@@ -8,7 +8,7 @@ from typing import Any
 from scripts.papers.l1.curves import Method, spec
 from scripts.papers.l1.problems import Problem
 from streampgs.learn.composite import CompositeOptions
-from streampgs.learn.coordinate_options import CoordinateOptions
+from streampgs.learn.coordinate import CoordinateOptions
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.smidas import SmidasOptions, norm_for
 from streampgs.learn.step_sizes import L1StepOptions

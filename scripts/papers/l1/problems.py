@@ -1,4 +1,4 @@
-"""The four data sets of the paper, as rows and as columns."""
+"""The four data sets of the paper."""
 
 from __future__ import annotations
 
@@ -13,32 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from streampgs.order.columns import ColumnVisit
+from streampgs.kernels.rows import Rows, rows_at
 
 NOISE = 1000
 """Random features that are added to those of MAGIC."""
 _OPTIMA = Path(__file__).with_name("optima.json")
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Rows or columns in the order in which they are visited; see streampgs.learn.lines.Lines."""
-
-    access: str
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    indices: NDArray[np.uint32]
-    values: NDArray[np.float32]
-    labels: NDArray[np.float64]
-    columns: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-    numbers: NDArray[np.int64]
-    visit: ColumnVisit | None
-
-    @property
-    def entries(self) -> int:
-        return int((self.stops - self.starts).sum())
 
 
 @dataclass(frozen=True)
@@ -74,34 +53,18 @@ class Problem:
             (self.matrix.multiply(self.matrix) if self.layout == "sparse" else self.matrix**2).sum() / self.rows
         )
 
-    def visited_rows(self, order: NDArray[np.int64]) -> Drawn:
-        return self._visited("rows", self._by_row, order, self.labels[order])
-
-    def visited_columns(self, order: NDArray[np.int64]) -> Drawn:
-        return self._visited("columns", self._by_column, order, np.empty(0))
-
-    def _visited(self, access: str, lines: Any, order: NDArray[np.int64], labels: NDArray[np.float64]) -> Drawn:
-        pointers, indices, values = lines
-        none = np.empty(0)
-        visit = None if access == "rows" else ColumnVisit(epoch=1, position=0, blocks=1, sweep=0, sweeps=1)
-        return Drawn(
-            access, pointers[order], pointers[order + 1], indices, values, labels, order, none, none, order, visit
-        )  # fmt: skip
+    def visited_rows(self, order: NDArray[np.int64]) -> Rows:
+        return rows_at(self.table, order)
 
     @cached_property
-    def _by_row(self) -> Any:
-        return self._lines(self.matrix if self.layout == "dense" else self.matrix.tocsr())
-
-    @cached_property
-    def _by_column(self) -> Any:
-        return self._lines(np.ascontiguousarray(self.matrix.T) if self.layout == "dense" else self.matrix.tocsc())
-
-    @staticmethod
-    def _lines(matrix: Any) -> Any:
-        if sparse.issparse(matrix):
-            return matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data.astype(np.float32)
-        pointers = np.arange(matrix.shape[0] + 1, dtype=np.int64) * matrix.shape[1]
-        return pointers, np.empty(0, np.uint32), matrix.ravel().astype(np.float32)
+    def table(self) -> Rows:
+        if self.layout == "sparse":
+            matrix = self.matrix.tocsr()
+            bounds, indices, values = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
+        else:
+            bounds = np.arange(self.rows + 1, dtype=np.int64) * self.features
+            indices, values = np.empty(0, np.uint32), self.matrix.ravel()
+        return Rows(bounds[:-1], bounds[1:], indices, values.astype(np.float32), self.labels, features=self.features)
 
     def objective(self, weights: NDArray[np.float64], l1: float) -> float:
         scores = self.matrix @ weights

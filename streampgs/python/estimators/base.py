@@ -176,7 +176,7 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """The first rows are kept until there are enough of them: so many do not show what a column is like."""
         options, encoding_options, _, resources = self._options(**label_options)
         needs = SOLVERS[options.solver].needs
-        if options.solver == "kernel" or needs.passes or needs.lines == "columns":
+        if needs.in_memory or needs.passes:
             raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
         before = self._fitted if self.__sklearn_is_fitted__() else None
         if before is not None and before.shifted != (given.offsets is not None):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError
 from streampgs.data.distinct import Floats, dense_keys, distinct, sparse_keys, visits, with_numbers
-from streampgs.data.memory import MemoryRows
+from streampgs.kernels.rows import Rows as RowsToVisit
 from streampgs.options.commands import EncodingOptions
 from streampgs.options.fields import options_of
 from streampgs.python.estimators.features import (
@@ -137,7 +137,7 @@ class Ordered:
     def rows(self, features: Features) -> Rows:
         return joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
 
-    def memory_rows(self, rows: Rows, classes: int) -> MemoryRows:
+    def memory_rows(self, rows: Rows, classes: int) -> RowsToVisit:
         """`classes`: 0 for numbers."""
         ordered = self if self.picks is not None else self.distinct(_keys(rows))
         assert ordered.picks is not None
@@ -151,11 +151,11 @@ class Ordered:
             weights = weights * self.given.factors[labels.astype(np.intp)]
         weights = weights / weights.mean()
         targets = 2.0 * labels - 1.0 if classes == 2 else labels
-        return MemoryRows(
+        return RowsToVisit(
             rows.bounds[picks], rows.bounds[picks + 1],
             np.empty(0, np.uint32) if rows.indices is None else rows.indices,
             rows.values, np.asarray(targets, np.float64),
-            np.empty(0) if (weights == 1.0).all() else weights, rows.features, offsets,
+            np.empty(0) if (weights == 1.0).all() else weights, offsets, features=rows.features,
         )  # fmt: skip
 
 
