@@ -31,8 +31,7 @@ from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
-from streampgs.encoding.learning import grown, learn, with_values
-from streampgs.encoding.nulls import changed_shares, null_shares, text_of_nulls
+from streampgs.encoding.learning import changed_shares, grown, learn, null_shares, text_of_nulls, with_values
 from streampgs.encoding.plan import (
     ONE_VALUE,
     Plan,

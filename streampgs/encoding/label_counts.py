@@ -75,75 +75,54 @@ class LabelTally:
 
     def __init__(self, column: str) -> None:
         self._column = column
-        self._texts: Counter[str] = Counter()
-        self._numbers, self._counts = np.empty(0), np.empty(0, np.int64)
-        self._kinds: set[bool] = set()
-        """Whether strings were found, and whether numbers were."""
+        self._counts: Counter[Any] = Counter()
+        self._textual: bool | None = None
+        """Whether the column holds strings; None: no value was seen."""
         self._inexact = False
         self._types: set[LabelType] = set()
 
     @property
     def is_full(self) -> bool:
-        return max(len(self._texts), len(self._numbers)) > MOST_CLASSES
+        return len(self._counts) > MOST_CLASSES
 
     def add(self, array: pa.Array) -> None:
         array = types.plain(array).drop_null()
         if not len(array):
             return
         textual = types.class_of(array.type) == types.STRING
-        self._kinds.add(textual)
-        if len(self._kinds) > 1:
+        if self._textual not in (None, textual):
             raise DataError(
                 f"label column '{self._column}' holds strings in some shards and numbers in others",
                 "write the same type everywhere",
             )
-        if textual:
-            self._add_texts(array)
-        else:
-            self._add_numbers(array)
+        self._textual = textual
+        for value, count in zip(*(self._texts(array) if textual else self._numbers(array)), strict=True):
+            self._counts[value] += count
 
-    def _add_texts(self, array: pa.Array) -> None:
+    def _texts(self, array: pa.Array) -> tuple[list[Any], list[int]]:
         try:
             if pa.types.is_dictionary(array.type):
                 array.dictionary.validate(full=True)
             array.validate(full=True)
         except pa.ArrowInvalid as fault:
-            raise DataError(
-                f"label column '{self._column}' holds a string that is not valid UTF-8: {fault}", "fix the label"
-            ) from fault
+            found = f"label column '{self._column}' holds a string that is not valid UTF-8: {fault}"
+            raise DataError(found, "fix the label") from fault
         found = pc.value_counts(array)
-        texts = types.undictionaried(found.field("values")).to_pylist()
-        for text, count in zip(texts, found.field("counts").to_pylist(), strict=True):
-            self._texts[text] += count
+        return types.undictionaried(found.field("values")).to_pylist(), found.field("counts").to_pylist()
 
-    def _add_numbers(self, array: pa.Array) -> None:
+    def _numbers(self, array: pa.Array) -> tuple[list[Any], list[int]]:
         kind = types.undictionaried(array[:0]).type
-        self._types.add(_type_of(kind))
+        whole: LabelType = "integer" if pa.types.is_integer(kind) else "number"
+        self._types.add("boolean" if pa.types.is_boolean(kind) else whole)
         numbers = np.asarray(types.numbers_of(array), np.float64)
         if not pa.types.is_floating(kind):
             self._inexact |= bool((np.abs(numbers) >= _FIRST_INEXACT).any())
-        numbers, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
-        self._numbers, places = np.unique(np.concatenate([self._numbers, numbers]), return_inverse=True)
-        weights = np.concatenate([self._counts, counts])
-        self._counts = np.bincount(places, weights, len(self._numbers)).astype(np.int64)
+        found, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+        return found.tolist(), counts.tolist()
 
     def result(self, complete: bool) -> LabelCounts:
-        if True not in self._kinds:
-            numbers = tuple(self._numbers.tolist())
-            return LabelCounts(self._column, False, numbers, self._counts, complete, self._inexact, self._common_type)
-        texts = sorted(self._texts)
-        counts = np.array([self._texts[text] for text in texts], np.int64)
-        return LabelCounts(self._column, True, tuple(texts), counts, complete, kind="string")
-
-    @property
-    def _common_type(self) -> LabelType:
-        """Of the arrays with numbers."""
-        if self._types == {"boolean"}:
-            return "boolean"
-        return "integer" if self._types and "number" not in self._types else "number"
-
-
-def _type_of(kind: pa.DataType) -> LabelType:
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    return "integer" if pa.types.is_integer(kind) else "number"
+        values = tuple(sorted(self._counts))
+        counts = np.array([self._counts[value] for value in values], np.int64)
+        kind: LabelType = "integer" if self._types and "number" not in self._types else "number"
+        kind = "string" if self._textual else "boolean" if self._types == {"boolean"} else kind
+        return LabelCounts(self._column, bool(self._textual), values, counts, complete, self._inexact, kind)

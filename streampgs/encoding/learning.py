@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,17 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.feature_names import MOST_COUNTED, most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
-from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, RowMarks, StringKind, arrays_of, is_there
+from streampgs.encoding.kinds.kind import (
+    LARGEST_FEATURE,
+    Arrays,
+    BagKind,
+    Column,
+    RowMarks,
+    StringKind,
+    arrays_of,
+    is_there,
+)
 from streampgs.encoding.kinds.text import rows_with
-from streampgs.encoding.nulls import null_shares
 from streampgs.encoding.plan import Plan, vectors_of
 from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
 
@@ -197,3 +206,35 @@ def _tokens_per_row(encoding: Encoding, sample: Sequence[Arrays]) -> float:
         for part in kind.tokens(column, array, encoding.options)
     )
     return tokens / max(1, sum(map(row_count, sample)))
+
+
+# A share has changed if it differs by so much, and by so many standard errors.
+_MUCH, _ERRORS = 0.1, 4.0
+_MOST_NAMES = 5
+
+
+def null_shares(columns: Iterable[Column], sample: Sequence[Arrays]) -> dict[str, float]:
+    """By column of the table. Rows without a column count as null."""
+    rows = max(1, sum(len(next(iter(batch.values()))) for batch in sample))
+    names = [name for column in columns for name in column.sources]
+    valid = {name: sum(len(array) - array.null_count for array in arrays_of(sample, name)) for name in names}
+    return {name: 1.0 - count / rows for name, count in valid.items()}
+
+
+def changed_shares(
+    before: Mapping[str, float], now: Mapping[str, float], rows: int, missing: Collection[str]
+) -> dict[str, float]:
+    """The shares in so many new rows that chance does not explain; without the columns that are missing."""
+    changed = {}
+    for name, share in now.items():
+        middle = (before[name] + share) / 2.0
+        by_chance = _ERRORS * math.sqrt(middle * (1.0 - middle) / max(1, rows))
+        if name not in missing and abs(share - before[name]) > max(_MUCH, by_chance):
+            changed[name] = share
+    return changed
+
+
+def text_of_nulls(before: Mapping[str, float], changed: Mapping[str, float]) -> list[str]:
+    listed = [f"'{name}' {share:.0%} (before {before[name]:.0%})" for name, share in changed.items()]
+    more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+    return [f"other shares of nulls in the new shards: {', '.join(listed[:_MOST_NAMES])}{more}"] if listed else []

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampgs.expressions.expression import Expression
-from streampgs.expressions.functions import applied
+from streampgs.expressions.functions import applied, plain_type, plain_values
 from streampgs.expressions.parser import Apply, Column, Node, columns_of
-from streampgs.expressions.values import plain_type, plain_values
 
 _ORDERS = ("<", "<=", ">", ">=")
 

@@ -15,20 +15,23 @@ from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError, OptionError, did_you_mean
 from streampgs.encoding import types
-from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied
-from streampgs.expressions.parser import Apply, Column, Constant, Node, Source, columns_of, parsed, quoted, shown
-from streampgs.expressions.values import (
+from streampgs.expressions.functions import (
     BOOLEAN,
+    FUNCTIONS,
     NULL,
     NUMBER,
+    SIGNS,
     STRING,
+    Function,
     Unfit,
+    applied,
     as_array,
     constant,
     kind_of,
     plain_type,
     plain_values,
 )
+from streampgs.expressions.parser import Apply, Column, Constant, Node, Source, columns_of, parsed, quoted, shown
 
 
 @dataclass(frozen=True)

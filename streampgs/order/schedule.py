@@ -361,9 +361,10 @@ class Schedule(_Windows):
         if update is None:
             return None
         start = Cursor(cursor.arrivals, cursor.epoch, part=cursor.part)
-        if self._latest is None or self._latest[0] != start:
-            self._latest = start, self._pass_of(start, update)
-        return self._latest[1]
+        latest = self._latest  # another thread may ask for another pass
+        if latest is None or latest[0] != start:
+            latest = self._latest = start, self._pass_of(start, update)
+        return latest[1]
 
     def _pass_of(self, cursor: Cursor, update: Arrival) -> UpdatePass:
         layout = self._layout(cursor, 0)

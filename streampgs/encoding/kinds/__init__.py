@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from streampgs.encoding.kinds.category import Category
-from streampgs.encoding.kinds.cross import Cross
+from streampgs.encoding.kinds.category import Category, Cross
 from streampgs.encoding.kinds.kind import Column, Kind
 from streampgs.encoding.kinds.list import List
-from streampgs.encoding.kinds.map import Map
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.kinds.text import Text, TokenList
-from streampgs.encoding.kinds.vector import Vector
+from streampgs.encoding.kinds.vector import Map, Vector
 from streampgs.options.commands import EncodingOptions
 
 KINDS: dict[str, Kind] = {

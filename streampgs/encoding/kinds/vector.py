@@ -1,32 +1,36 @@
-"""Sparse vectors: pairs of index and value, in any of Arrow's forms. Each index is a feature."""
+"""Sparse vectors, in any of Arrow's forms: each index is a feature. Maps from strings to numbers: each string is one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
+from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.kinds.kind import (
     LARGEST_FEATURE,
     UNBOUNDED,
     Arrays,
+    BagKind,
     Column,
     Entries,
     Kind,
     RowMarks,
+    arrays_of,
     is_there,
     scaled,
     scaled_values,
 )
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.rows import LENGTHS_DIFFER
+from streampgs.kernels.encoder_loop import merged_bags
 from streampgs.options.commands import EncodingOptions
 
 _PAIR = ("indices", "values")
-_WORK = 6.0  # bytes of memory for a byte of a column
+_VECTOR_WORK, _MAP_WORK = 6.0, 4.0  # bytes of memory for a byte of a column
 _Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
 """Offsets, indices, values, and the rows with unequal numbers of indices and values."""
 
@@ -55,7 +59,7 @@ class Vector(Kind):
         return scaled(column, options, [_parts(column, batch)[2] for batch in there], sample, alone)
 
     def work(self, column: Column, options: EncodingOptions) -> float:
-        return _WORK
+        return _VECTOR_WORK
 
     def name_of(self, column: Column, place: int) -> str:
         return f"{column.name}[{place}]"
@@ -128,3 +132,30 @@ def _indices(array: pa.Array) -> NDArray[np.int64]:
 def _with_nan(array: pa.Array) -> NDArray[np.float64]:
     values, nulls = types.numbers_of(array), types.nulls_of(array)
     return values if nulls is None else np.where(nulls, np.nan, values)
+
+
+class Map(BagKind):
+    name, plural = "map", "maps"
+    takes = (types.MAP,)
+    scales = True
+
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
+        found = [types.pairs_of(array) for array in arrays_of(sample, column.name)]
+        return scaled(column, options, [types.floats_of(weights) for _, _, weights in found], sample, alone)
+
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _MAP_WORK
+
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
+        offsets, keys, _ = types.pairs_of(array)
+        yield Tokens.of(keys, column.name, offsets)
+
+    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
+        offsets, keys, weights = types.pairs_of(array)
+        codes = book.codes(Tokens.of(keys, column.name, offsets))
+        signs = np.where(codes >> 31, np.float32(-1.0), np.float32(1.0))
+        given, nulls = types.numbers_of(weights), types.nulls_of(weights)
+        values = given if nulls is None else np.where(nulls, 0.0, given)
+        values = scaled_values(column, values, given, offsets, marks) * signs
+        merged: Entries = merged_bags(offsets, codes & np.uint32(2**31 - 1), values)
+        return merged
