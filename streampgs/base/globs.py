@@ -8,50 +8,68 @@ import os
 import stat
 from collections.abc import Callable
 from glob import has_magic
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from streampgs.base.faults import is_fault, repeated, unreadable
 
 T = TypeVar("T")
 
 
-def matches(pattern: str) -> list[str]:
+class Tree(Protocol):
+    """Folders that are searched: those of a disk, or of an object store."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
+
+    def exists(self, path: str) -> bool:
+        """Whether something has this name, also a link to nothing."""
+
+    def is_folder(self, path: str) -> bool: ...
+
+
+class Disk(Tree):
+    def names(self, folder: str) -> list[str]:
+        return _unless_absent(os.listdir, folder or os.curdir) or []
+
+    def exists(self, path: str) -> bool:
+        return _unless_absent(os.lstat, path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        return is_folder(path)
+
+
+_DISK = Disk()
+
+
+def matches(pattern: str, tree: Tree = _DISK) -> list[str]:
     """What glob.glob(pattern, recursive=True) finds, sorted. A folder that cannot be listed is an error."""
-    return sorted({name for name in _found(pattern) if name})
+    return sorted({name for name in _found(pattern, tree) if name})
 
 
-def _found(pattern: str) -> list[str]:
+def _found(pattern: str, tree: Tree) -> list[str]:
     folder, name = os.path.split(pattern)
     if not has_magic(pattern):
-        return [pattern] if (_is_there(pattern) if name else is_folder(folder)) else []
-    folders = [there for there in _found(folder) if is_folder(there)] if has_magic(folder) else [folder]
+        return [pattern] if (tree.exists(pattern) if name else tree.is_folder(folder)) else []
+    folders = [there for there in _found(folder, tree) if tree.is_folder(there)] if has_magic(folder) else [folder]
     found: list[str] = []
     for there in folders:
         if name == "**":
-            found += [os.path.join(there, ""), *_below(there)] if is_folder(there) else []
+            found += [os.path.join(there, ""), *_below(there, tree)] if tree.is_folder(there) else []
         elif has_magic(name):
-            found += [os.path.join(there, match) for match in fnmatch.filter(_names(there, name[0] == "."), name)]
-        elif _is_there(os.path.join(there, name)) if name else is_folder(there):
+            names = [each for each in tree.names(there) if name[0] == "." or each[0] != "."]
+            found += [os.path.join(there, match) for match in fnmatch.filter(names, name)]
+        elif tree.exists(os.path.join(there, name)) if name else tree.is_folder(there):
             found.append(os.path.join(there, name))
     return found
 
 
-def _below(folder: str) -> list[str]:
+def _below(folder: str, tree: Tree) -> list[str]:
     found: list[str] = []
-    for name in _names(folder, hidden=False):
-        path = os.path.join(folder, name)
-        found += [path, *(_below(path) if is_folder(path) else ())]
+    for name in tree.names(folder):
+        if name[0] != ".":
+            path = os.path.join(folder, name)
+            found += [path, *(_below(path, tree) if tree.is_folder(path) else ())]
     return found
-
-
-def _names(folder: str, hidden: bool) -> list[str]:
-    names = _unless_absent(os.listdir, folder or os.curdir) or []
-    return [name for name in names if hidden or not name.startswith(".")]
-
-
-def _is_there(path: str) -> bool:
-    """Whether something has this name, also a link to nothing."""
-    return _unless_absent(os.lstat, path) is not None
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:

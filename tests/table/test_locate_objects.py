@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streampgs.base.errors import DataError
-from streampgs.table import locate_objects
+from streampgs.table import locate as locating
 from streampgs.table.locate import locate
 
 NAMES = [
@@ -30,15 +30,15 @@ class Bucket:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, keys: list[str]) -> None:
         self.keys = keys
-        monkeypatch.setattr(locate_objects, "is_object", self.is_object)
-        monkeypatch.setattr(locate_objects, "keys_below", self.keys_below)
+        monkeypatch.setattr(locating, "is_object", self.is_object)
+        monkeypatch.setattr(locating, "keys_below", self.keys_below)
 
-    def is_object(self, address: locate_objects.Address) -> bool | None:
+    def is_object(self, address: locating.Address) -> bool | None:
         if address.key in self.keys:
             return True
         return False if self.keys_below(address) else None
 
-    def keys_below(self, address: locate_objects.Address) -> list[str]:
+    def keys_below(self, address: locating.Address) -> list[str]:
         folder = address.key.rstrip("/")
         return [key for key in self.keys if not folder or key.startswith(folder + "/")]
 
