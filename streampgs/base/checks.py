@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -21,9 +20,6 @@ import numpy as np
 from streampgs.base.errors import RunError, StreampgsError, Unreadable
 
 _LARGEST = 1 << 62
-# Possessive, and without need of the closing quote: otherwise each letter would take a hundred bytes, and a text full of
-# opening quotes the square of its length.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _PART_BYTES = 1 << 24
 
 T = TypeVar("T")
@@ -79,11 +75,6 @@ def parsed_json(text: bytes | str, most: int) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("JSON with lists or objects nested too deeply") from None
-
-
-def depth_of_json(text: bytes) -> int:
-    """How many lists and objects are inside of each other."""
-    return most_brackets(_STRING.sub(b"", text))
 
 
 def most_brackets(text: bytes) -> int:

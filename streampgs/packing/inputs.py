@@ -11,9 +11,10 @@ from pathlib import Path
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.base.faults import exists
-from streampgs.base.globs import is_folder, matches, refuse_unreadable
+from streampgs.base.globs import is_folder, matches
 from streampgs.packing.kinds import KINDS
 from streampgs.packing.source import COMPRESSIONS, compression_of
+from streampgs.table.locate import Folders
 
 _SETS = re.compile(r"^(.*)::([^:/=]+=.*)$", re.DOTALL)
 
@@ -48,7 +49,9 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
             if not is_folder(path):
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
                 continue
-            for file in _files_below(path, out):
+            for file in map(Path, Folders().files_below(str(path))):
+                if Path(os.path.realpath(file)).is_relative_to(out):
+                    continue
                 named = kind or _kind_by_name(file)
                 if named is None:
                     passed.append(file)
@@ -80,21 +83,6 @@ def _value(text: str) -> Value:
         except ValueError:
             continue
     return text
-
-
-def _files_below(folder: Path, out: Path) -> list[Path]:
-    """All files except hidden ones, markers, and the output folder. Links are followed."""
-    found: list[Path] = []
-    seen: set[str] = set()
-    for here, folders, names in os.walk(folder, followlinks=True, onerror=refuse_unreadable):
-        real = os.path.realpath(here)
-        if real in seen or Path(real) == out:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
-    return sorted(found)
 
 
 def _kind_by_name(path: Path) -> str | None:

@@ -142,14 +142,16 @@ CLASSES = {
 def test_labels_that_look_like_quantities_are_predicted_as_numbers(values, times):
     options, notes = learn_labels(ModelOptions(), [counts(*values, *list(values) * (times - 1))])
     assert (options.loss, options.classes) == ("squared", None)
-    assert "predicted as a number (--loss squared). If these are classes: --classes auto" in notes[0]
+    assert "predicted as a number (`--loss squared`). If these are classes: `--classes auto`" in notes[0]
 
 
 @pytest.mark.parametrize(("values", "times"), CLASSES.values(), ids=CLASSES)
 def test_labels_that_look_like_classes_are_classes(values, times):
     options, notes = learn_labels(ModelOptions(), [counts(*list(values) * times)])
     assert (options.loss, options.classes) == ("logistic", tuple(map(float, values)))
-    assert len(values) == 2 or "each is a class (--loss logistic). If these are quantities: --loss squared" in notes[0]
+    assert (
+        len(values) == 2 or "each is a class (`--loss logistic`). If these are quantities: `--loss squared`" in notes[0]
+    )
 
 
 @pytest.mark.parametrize("given", [{}, {"loss": "hinge"}, {"classes": "auto"}], ids=str)

@@ -89,7 +89,7 @@ def test_a_number_from_which_the_label_was_made_is_noted(flights, tmp_path):
     usual = max(flights["late"].mean(), 1.0 - flights["late"].mean())
     assert note.startswith("column 'delay' alone predicts 'late' in 1.0000 of the sampled rows")
     assert f"(the most frequent class: {usual:.4f})" in note
-    assert note.endswith("--ignore delay")
+    assert note.endswith("`--ignore delay`")
     assert notes(flights.drop("delay"), tmp_path, "late") == []
 
 
