@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from streampgs.base.errors import OptionError
 from streampgs.packing import synth
@@ -183,13 +182,6 @@ def test_normal_numbers_equal_their_plain_twins_in_every_branch():
     assert synth.normals(tried).tolist() == pytest.approx([twin_normal(word) for word in tried.tolist()], rel=1e-12)
 
 
-def test_normal_numbers_are_normal_far_into_the_tail():
-    drawn = synth._normals_for(7, synth._ROWS, 4_000_000)
-    edges = np.concatenate([[-np.inf], np.linspace(-4.5, 4.5, 46), [np.inf]])
-    expected = np.diff(stats.norm.cdf(edges)) * len(drawn)
-    assert stats.chisquare(np.histogram(drawn, edges)[0], expected).pvalue > 0.001
-
-
 # --------------------------------------------------------------------------------- same rows in all formats
 
 
@@ -219,21 +211,6 @@ def test_rows_and_their_order_depend_on_neither_format_nor_shards(kind, tmp_path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_shorter_dataset_is_the_beginning_of_a_longer_one(kind, tmp_path):
-    for rows in (1, 2_500):
-        write_dataset(tmp_path / str(rows), rows=rows, kind=kind, shards=1)
-    assert read(tmp_path / "2500").slice(0, 1).equals(read(tmp_path / "1"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_seed_is_another_dataset(kind, tmp_path):
-    for seed in (0, 1, 2**64 - 1):
-        write_dataset(tmp_path / str(seed), rows=500, kind=kind, shards=1, seed=seed)
-    seen = [row for path in tmp_path.iterdir() for row in row_bytes(read(path))]
-    assert len(set(seen)) == 1_500
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, monkeypatch):
     write_dataset(tmp_path / "plain", rows=5_000, kind=kind)
     write_dataset(tmp_path / "sorted", rows=5_000, kind=kind, sort=True, shards=3)
@@ -258,11 +235,6 @@ def test_test_rows_differ_from_the_training_rows_and_do_not_depend_on_them(kind,
     assert (np.diff(np.asarray(test["label"])) < 0).any()
 
 
-def test_without_test_rows_there_is_no_test_folder(tmp_path):
-    assert write_dataset(tmp_path / "set", rows=8, kind="dense").test_folder is None
-    assert [path.name for path in tmp_path.iterdir()] == ["set"]
-
-
 @given(first=st.integers(0, 1 << 41), rows=st.integers(1, 10**9), parts=st.integers(1, 50))
 def test_shards_have_equal_shares_of_all_rows(first, rows, parts):
     cuts = list(synth._cuts(first, first + rows, parts))
@@ -273,47 +245,6 @@ def test_shards_have_equal_shares_of_all_rows(first, rows, parts):
 
 
 # ------------------------------------------------------------------------------------- properties of the rows
-
-
-def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
-    report = write_dataset(tmp_path / "set", rows=40_000, kind="sparse", test_rows=40_000)
-    assert report.features == 47_236
-    for folder in (tmp_path / "set", tmp_path / "set-test"):
-        table = read(folder)
-        assert table.schema.types == [pa.int8(), pa.list_(pa.int32()), pa.list_(pa.float32())]
-        offsets, indices, values = csr(table)
-        lengths = np.diff(offsets)
-        assert 1 <= lengths.min() <= 15
-        assert 300 <= lengths.max() <= synth.LONGEST_ROW
-        assert lengths.mean() == pytest.approx(76, abs=3)
-        assert 0 <= indices.min() < indices.max() < 47_236
-        row_starts = np.zeros(len(indices), bool)
-        row_starts[offsets[:-1]] = True
-        assert (np.diff(indices) > 0)[~row_starts[1:]].all()
-        assert (values > 0).all()
-        np.testing.assert_allclose(np.add.reduceat(values.astype(float) ** 2, offsets[:-1]), 1, rtol=1e-5)
-        assert (np.asarray(table["label"]) > 0).mean() == pytest.approx(0.47, abs=0.01)
-        shares = np.sort(np.bincount(indices, minlength=47_236))[::-1] / len(lengths)
-        np.testing.assert_allclose(shares[[0, 100, 300, 1_000]], [0.32, 0.11, 0.043, 0.0115], rtol=0.1)
-    assert report.nonzeros == csr(read(tmp_path / "set"))[0][-1]
-
-
-def test_the_sparse_plane_is_right_except_for_the_label_noise():
-    vocabulary = synth.Sparse(7, 47_236)
-    numbers = np.arange(20_000)
-    scores = vocabulary.rows(numbers)[3]
-    labels = vocabulary.labels(numbers, scores)
-    assert ((scores > 0) == (labels > 0)).mean() == pytest.approx(1 - synth.SPARSE_LABEL_NOISE, abs=0.006)
-
-
-@pytest.mark.parametrize(("kind", "type_", "classes"), [("dense", pa.int8(), {0, 1}), ("gaussian", pa.int8(), {-1, 1})])
-def test_dense_classes_are_balanced(kind, type_, classes, tmp_path):
-    write_dataset(tmp_path / "set", rows=40_000, kind=kind, features=6)
-    table = read(tmp_path / "set")
-    assert table.schema.types == [type_, pa.list_(pa.float32(), 6)]
-    labels = np.asarray(table["label"])
-    assert set(labels.tolist()) == classes
-    assert (labels == 1).mean() == pytest.approx(0.5, abs=0.01)
 
 
 def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):
@@ -329,84 +260,7 @@ def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):
     assert (((test_matrix - centre) @ fitted > 0) == test_labels).mean() == pytest.approx(0.805, abs=0.01)
 
 
-def test_a_linear_model_explains_80_percent_of_the_regression_target(tmp_path):
-    write_dataset(tmp_path / "set", rows=60_000, kind="regression")
-    table = read(tmp_path / "set")
-    assert table.schema.types == [pa.float64(), pa.list_(pa.float32(), 28)]
-    targets, matrix = dense(table)
-    centred = matrix - matrix.mean(axis=0)
-    residual = targets - targets.mean() - centred @ np.linalg.lstsq(centred, targets, rcond=None)[0]
-    assert 1 - residual.var() / targets.var() == pytest.approx(0.8, abs=0.01)
-    assert targets.mean() == pytest.approx(3.0, abs=0.05)
-
-
-def gaussian_direction(seed: int, features: int) -> np.ndarray:
-    """The unit normal of the best separating plane of kind `gaussian`: Σ⁻¹(μ₊ - μ₋), normalised."""
-    direction = synth.cloud(seed, features).direction
-    return direction / np.linalg.norm(direction)
-
-
-def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp_path):
-    write_dataset(tmp_path / "set", rows=200_000, kind="gaussian", seed=7)
-    labels, matrix = dense(read(tmp_path / "set"))
-    best = gaussian_direction(7, 20)
-    assert np.linalg.norm(best) == pytest.approx(1)
-
-    positive, negative = matrix[labels > 0], matrix[labels < 0]
-    covariances = [np.cov(part.T) for part in (positive, negative)]
-    np.testing.assert_allclose(*covariances, atol=0.1)
-    estimated = np.linalg.solve(sum(covariances), positive.mean(axis=0) - negative.mean(axis=0))
-    assert np.linalg.norm(estimated / np.linalg.norm(estimated) - best) < 0.02
-
-    def accuracy(direction: np.ndarray) -> float:
-        return ((matrix @ direction > 0) == (labels > 0)).mean()
-
-    assert accuracy(best) == pytest.approx(stats.norm.cdf(synth.GAUSSIAN_DISTANCE / 2), abs=0.003)
-    for change in np.random.default_rng(0).normal(size=(20, 20)):
-        assert accuracy(best) > accuracy(best + 0.4 * change / np.linalg.norm(change))
-
-
-@given(seed=st.integers(0, 2**64 - 1), features=st.integers(1, 40), size=st.floats(1e-3, 10))
-@settings(max_examples=50, deadline=None)
-def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_direction(seed, features, size):
-    cloud = synth.cloud(seed, features)
-    covariance = np.diag(cloud.own**2) + cloud.loadings.T @ cloud.loadings
-
-    def distance(direction: np.ndarray) -> float:
-        return direction @ cloud.along / math.sqrt(direction @ covariance @ direction)
-
-    best = gaussian_direction(seed, features)
-    assert distance(best) == pytest.approx(1)
-    changed = best + size * np.random.default_rng(features).normal(size=features)
-    assert distance(changed) <= 1 + 1e-9
-
-
 # ------------------------------------------------------------------------------------------ files and folders
-
-
-def test_batches_and_row_groups_have_moderate_sizes(tmp_path):
-    for kind, batch_rows in (("sparse", 2_000), ("dense", 8_192)):
-        write_dataset(tmp_path / kind, rows=20_000, kind=kind, shards=1)
-        with pa.ipc.open_file(str(tmp_path / kind / "part-00000.arrow")) as shard:
-            assert shard.get_batch(0).num_rows == batch_rows
-            assert shard.num_record_batches == math.ceil(20_000 / batch_rows)
-    write_dataset(tmp_path / "p", rows=120_000, kind="dense", features=2, shards=1, format="parquet")
-    metadata = pq.read_metadata(tmp_path / "p" / "part-00000.parquet")
-    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [
-        100_000,
-        20_000,
-    ]
-    assert metadata.row_group(0).column(1).compression == "ZSTD"
-
-
-def test_a_damaged_parquet_page_is_detected(tmp_path):
-    write_dataset(tmp_path / "set", rows=5_000, kind="dense", shards=1, format="parquet")
-    path = tmp_path / "set" / "part-00000.parquet"
-    damaged = bytearray(path.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(OSError, match="CRC checksum"):
-        pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -428,16 +282,6 @@ def test_shards_are_visible_only_when_all_are_complete(format, tmp_path):
     assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [f"part-0000{n}.{format}" for n in range(3)]
 
 
-def test_an_interruption_leaves_no_part_of_a_table(tmp_path):
-    def interrupt(written: int, total: int) -> None:
-        if written > 6_000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_dataset(tmp_path / "set", rows=9_000, kind="dense", shards=3, on_progress=interrupt)
-    assert list((tmp_path / "set").iterdir()) == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_command_leaves_no_part_of_a_table_and_can_be_repeated(number, tmp_path):
     words = [sys.executable, "-m", "streampgs", "synth", str(tmp_path / "set"), "--kind", "dense", "--shards", "2000"]
@@ -453,31 +297,6 @@ def test_a_killed_command_leaves_no_part_of_a_table_and_can_be_repeated(number, 
     assert bool(left) == (number == signal.SIGKILL)
     write_dataset(tmp_path / "set", rows=10, kind="dense", shards=1)
     assert [path.name for path in (tmp_path / "set").iterdir()] == ["part-00000.arrow"]
-
-
-MEMORY_SCRIPT = """
-import sys
-from pathlib import Path
-from streampgs.packing.synth import write_dataset
-
-def peak_mb():
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line]
-    return int(line.split()[1]) / 1024
-
-folder = Path(sys.argv[1])
-write_dataset(folder / "little", rows=1, kind="sparse", shards=1)
-before = peak_mb()
-write_dataset(folder / "much", rows=500_000, kind="sparse", shards=2)
-print(peak_mb() - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one process is not known here")
-def test_memory_stays_bounded(tmp_path):
-    run = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path)]
-    grown = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-    size = sum(path.stat().st_size for path in (tmp_path / "much").iterdir())
-    assert float(grown) < 100 < size / 2**20 / 2
 
 
 @pytest.mark.parametrize(
@@ -501,28 +320,3 @@ def test_an_impossible_option_is_named_with_a_remedy_and_nothing_is_made(options
         write_dataset(tmp_path / "set", **{"rows": 100, "kind": "sparse", **options})
     assert caught.value.remedy.startswith(("choose one", "give"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_there_are_at_most_as_many_shards_as_rows(tmp_path):
-    assert write_dataset(tmp_path / "set", rows=5, kind="dense", shards=8).files == 5
-    assert len(list((tmp_path / "set").iterdir())) == 5
-
-
-@pytest.mark.parametrize("taken", ["set", "set-test"])
-def test_a_folder_in_use_is_refused_and_kept(taken, tmp_path):
-    (tmp_path / taken).mkdir()
-    (tmp_path / taken / "precious").touch()
-    with pytest.raises(OptionError, match=f"{taken}' is not empty"):
-        write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense", test_rows=5)
-    assert [path.name for path in tmp_path.rglob("*")] == [taken, "precious"]
-
-
-def test_a_file_instead_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "set").touch()
-    with pytest.raises(OptionError, match="is a file"):
-        write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense")
-
-
-def test_an_empty_folder_is_used(tmp_path):
-    write_dataset(tmp_path, rows=10, shards=1, kind="dense")
-    assert read(tmp_path).num_rows == 10

@@ -101,15 +101,3 @@ def test_a_label_that_the_sample_missed_is_named_with_its_row(tmp_path, monkeypa
         ),
     ):
         streampgs.train("-", run=tmp_path / "stream", classes=["a", "b"], memory="60MB")
-
-
-def test_counts_decide_for_a_regression(tmp_path):
-    random = np.random.default_rng(3)
-    x = random.normal(size=(ROWS, 2))
-    delay = np.round(100 * x[:, 0] - 30 * x[:, 1] + random.normal(size=ROWS)).astype(np.int64)
-    pl.DataFrame({"a": x[:, 0], "b": x[:, 1], "delay": delay}).write_parquet(tmp_path / "data.parquet")
-    report = streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="delay")
-    assert report.chosen is not None
-    assert (report.chosen["loss"], report.lanes) == ("squared", 1)
-    model = streampgs.Model.load(tmp_path / "run")
-    assert (model.options.loss, model.options.classes) == ("squared", None)

@@ -26,7 +26,6 @@ ROWS = 600
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=ROWS)
 LABELS = (X > 0).astype(int)
-INDICES = [RANDOM.choice(20, 3, replace=False).tolist() for _ in range(ROWS)]
 
 
 class Notes(Silent):
@@ -48,16 +47,6 @@ def train(folder: Path, *tables: pa.Table, **options: Any) -> tuple[Model, Notes
     notes = Notes()
     streampgs.train(folder / "data", run=folder / "run", observer=notes, epochs=1, sigma=0.01, **options)
     return Model.load(folder / "run"), notes
-
-
-@pytest.mark.parametrize("name", ["label", "w"])
-@pytest.mark.parametrize("features", ["columns", "lists"])
-def test_two_columns_with_the_name_of_the_label_or_weight_are_refused(name: str, features: str, tmp_path: Path) -> None:
-    own = pa.array(X) if features == "columns" else pa.array(INDICES)
-    columns = {"x" if features == "columns" else "indices": own, "label": LABELS, "w": np.ones(ROWS)}
-    table = pa.table([*columns.values(), columns[name]], [*columns, name])
-    with pytest.raises(DataError, match=f"2 columns are called '{name}'"):
-        train(tmp_path, table, weight="w")
 
 
 SECONDS = {

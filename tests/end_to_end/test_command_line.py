@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -38,26 +37,6 @@ def run(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_choices_are_printed_before_the_first_step(tables: Tables, tmp_path: Path) -> None:
-    done = streampgs("train", tables.path("sparse", "parquet"), "--run", tmp_path / "run", "--epochs", 1)
-    for word in ("window", "blocks", "cache", "memory", "sigma", "t0", "seed"):
-        assert word in done.err
-    took = re.search(r"; this call took (.*) s, (.*) s of it training at .* rows/s", done.err)
-    assert took is not None
-    assert 0.0 <= float(took[2]) <= float(took[1])
-    assert done.out == ""
-
-
-def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
-    done = streampgs("evaluate", run, tables.test_path("sparse"), "--json")
-    assert done.json.keys() >= {"rows", "loss", "accuracy", "auc"}
-    done = streampgs("inspect", run, "--json")
-    assert done.json.keys() >= {"options", "t", "dual_sha256", "nonzeros", "catalog"}
-    assert done.json["catalog"]["rows"] == ROWS
-    done = streampgs("inspect", tables.path("sparse", "parquet"), "--json")
-    assert done.json["clustering"] < 0.2
-
-
 def test_a_run_that_stopped_at_a_bad_row_can_resume_and_skip_it(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "table"
     shutil.copytree(tables.path("dense", "parquet"), data)
@@ -68,19 +47,6 @@ def test_a_run_that_stopped_at_a_bad_row_can_resume_and_skip_it(tables: Tables, 
     assert streampgs("train", data, "--run", tmp_path / "run", "--epochs", 1).code == 1
     done = streampgs("resume", tmp_path / "run", "--on-bad-row", "skip", "--json")
     assert done.json["rows"] == ROWS - 1
-
-
-def test_targets_end_training(tables: Tables, tmp_path: Path) -> None:
-    done = streampgs(
-        "train", tables.path("dense", "arrow"), "--run", tmp_path / "a", "--target-accuracy", 0.7, "--json"
-    )
-    assert done.json["stopped_by"] == "target-accuracy"
-    assert done.json["progressive_accuracy"] >= 0.7
-    done = streampgs(
-        "train", tables.path("dense", "arrow"), "--run", tmp_path / "g", "--target-gap", 0.05, "--sigma", 0.01, "--json"
-    )
-    assert done.json["stopped_by"] == "target-gap"
-    assert done.json["gap"] <= 0.05
 
 
 def test_the_help_of_each_command_explains_and_gives_an_example() -> None:

@@ -98,28 +98,6 @@ def test_partition_columns_are_columns_of_the_logs_types(tmp_path: Path) -> None
     assert alike.sort_by(order).equals(own.sort_by(order))
 
 
-def test_a_column_that_was_added_later_is_null_before(tmp_path: Path) -> None:
-    """And is a feature, although the first file does not have it."""
-    table, files = tmp_path / "table", tmp_path / "files"
-    files.mkdir()
-    for number in range(4):
-        part = rows(number)
-        late = {"late": pa.array(np.arange(ROWS) % 7, pa.float64()), "tag": pa.array(["t"] * ROWS)}
-        own = part
-        for name, column in late.items():
-            empty = pa.nulls(ROWS, column.type)
-            part = part.append_column(name, column if number >= 2 else empty)
-        if number >= 2:
-            own = part
-        write_deltalake(str(table), own, mode="append", schema_mode="merge")
-        pq.write_table(part, files / f"part-{number}.parquet")
-    options = {"null_flags": True}
-    assert trained(table, tmp_path / "run", **options) == trained(files, tmp_path / "other", **options)
-    model = streampgs.Model.load(tmp_path / "run")
-    assert model.encoding is not None
-    assert {"late", "tag"} <= {column.name for column in model.encoding.columns}
-
-
 def test_columns_of_a_new_version_are_learned_at_a_resume_with_any_pauses(tmp_path: Path) -> None:
     """Old files lack them, and so may new ones that an old writer appends."""
     digests = set()
@@ -140,18 +118,6 @@ def test_columns_of_a_new_version_are_learned_at_a_resume_with_any_pauses(tmp_pa
         assert [column.name for column in encoding.columns] == ["height", "s.a"]
         assert evaluate(streampgs.Model.load(run), [str(table)])["rows"] == 3 * ROWS
     assert len(digests) == 1
-
-
-def test_appended_files_join_at_a_resume(table: Path, tmp_path: Path) -> None:
-    files = in_files(table, tmp_path / "files")
-    for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):
-        streampgs.train(data, run=run, rows=700, **SMALL)
-    write_deltalake(str(table), rows(3), mode="append")
-    DeltaTable(str(table)).create_checkpoint()
-    in_files(table, files)
-    reports = [streampgs.resume(tmp_path / run, epochs=2) for run in ("run", "other")]
-    assert reports[0].dual_sha256 == reports[1].dual_sha256
-    assert reports[0].rows > 2 * 3 * ROWS
 
 
 def test_a_compacted_table_has_no_new_rows(table: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 import streampgs
 from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
-from streampgs.model.inspection import inspect_run
 from streampgs.run.saved import saved_run
 from tests.end_to_end.mixed_tables import mixed, write, write_shards
 
@@ -95,17 +93,6 @@ def test_the_model_is_that_of_a_table_without_the_other_rows(table: pa.Table, tm
     other = trained(part, tmp_path / "other")
     assert one.rows == other.rows == 2 * len(chosen(table))
     assert one.dual_sha256 == other.dual_sha256
-
-
-def test_pauses_change_nothing(shards: Path, run: Path, tmp_path: Path) -> None:
-    chance, folder = random.Random(4), tmp_path / "paused"
-    expected = inspect_run(run)["dual_sha256"]
-    total = saved_run(run).meter.rows
-    stops = sorted(chance.sample(range(1, total), 3))
-    trained(shards, folder, where=WHERE, label=YES, ignore="label", rows=stops[0])
-    for stop in stops[1:]:
-        streampgs.resume(folder, rows=stop)
-    assert streampgs.resume(folder, epochs=2).dual_sha256 == expected
 
 
 def test_new_shards_are_selected_too(table: pa.Table, shards: Path, tmp_path: Path) -> None:

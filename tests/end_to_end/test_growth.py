@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,34 +67,12 @@ def test_the_same_arrivals_give_the_same_bits_with_any_pauses(tables: Tables, tm
     assert len(digests) == 1
 
 
-def edit_in_place(shard: Path) -> None:
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(bytes(content))
-
-
 def shorten(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-100])
 
 
 def remove(shard: Path) -> None:
     shard.unlink()
-
-
-def replace_by_another(shard: Path) -> None:
-    shutil.copy(shard.with_name("part-00002.arrow"), shard)
-
-
-@pytest.mark.parametrize("change", [edit_in_place, shorten, remove, replace_by_another])
-def test_a_resume_refuses_changed_shards_and_names_them(change: object, tables: Tables, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    shutil.copytree(tables.path("sparse", "arrow"), data)
-    streampgs.train(data, run=run, rows=100, **SMALL)
-    assert callable(change)
-    change(data / "part-00001.arrow")
-    with pytest.raises(streampgs.StreampgsError, match=r"part-00001\.arrow") as refused:
-        streampgs.resume(run, rows=200)
-    assert "part-00002" not in str(refused.value)
 
 
 # Visits of each row. A row has its own feature and a label too large to reach, so each visit adds 1 to its dual variable.
@@ -222,20 +199,6 @@ def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> N
     assert visits(run) == [1] * 300 + [2] * 300
 
 
-def test_an_incomplete_shard_is_left_out_until_it_is_complete(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.parquet", 0)
-    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
-    write_counted(data / "b.parquet", COUNTED_ROWS, 40)
-    whole = (data / "b.parquet").read_bytes()
-    (data / "b.parquet").write_bytes(whole[:-9])
-    notes = Notes()
-    assert streampgs.resume(run, observer=notes).rows == COUNTED_ROWS
-    assert any("b.parquet" in note and "until it is complete" in note for note in notes.found)
-    (data / "b.parquet").write_bytes(whole)
-    assert streampgs.resume(run).rows == COUNTED_ROWS + 40
-
-
 class Notes(Silent):
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -319,29 +282,6 @@ def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> N
     assert "look" not in [event.get("by") for event in RunFolder(run).events()], "a look for new shards is not a stop"
     assert not steps
     assert visits(run) == [2] * COUNTED_ROWS + [1] * 150
-
-
-def test_following_waits_for_the_first_complete_shard(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    data.mkdir()
-    stop = StopRequest()
-    other = tmp_path / "whole.parquet"
-    write_counted(other, 0)
-
-    def write() -> None:
-        time.sleep(0.2)
-        (data / "a.parquet").write_bytes(other.read_bytes()[:-10])
-        time.sleep(0.2)
-        shutil.copy(other, data / "a.parquet")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    act = Stops(stop, lambda rows: stop.ask("SIGTERM") if rows == COUNTED_ROWS else None)
-    streampgs.train(
-        data, run=run, epochs=1, follow=True, poll_seconds=0.05, observer=act, stop=stop, **COUNTING, **SMALL
-    )
-    writer.join()
-    assert visits(run) == [1] * COUNTED_ROWS
 
 
 def test_following_drops_missing_shards_and_trains_on_replacements(tmp_path: Path) -> None:

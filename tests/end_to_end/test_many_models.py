@@ -301,18 +301,6 @@ def with_validation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return paths[0], paths[1]
 
 
-def test_validation_accuracy_is_reported_and_ends_training(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
-    data, validation = with_validation
-    report = streampgs.train(data, run=tmp_path / "run", validation=validation, target_accuracy=0.9, epochs=50)
-    assert report.stopped_by == "target-accuracy"
-    assert report.epochs < 50
-    assert report.judged_accuracy is not None
-    assert report.judged_accuracy >= 0.9
-    x, numbers = clouds(700, 2, 1)
-    found = streampgs.Model.load(tmp_path / "run").predict(x.astype(np.float32))
-    assert np.mean(found == 2 * numbers - 1) >= 0.89
-
-
 def test_a_target_reached_only_on_training_rows_does_not_end_training(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -325,16 +313,6 @@ def test_a_target_reached_only_on_training_rows_does_not_end_training(
     assert report.judged_accuracy < 0.2
     assert report.progressive_accuracy is not None
     assert report.progressive_accuracy > 0.8
-
-
-def test_the_last_judgement_agrees_with_evaluate(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
-    """A session ends with a judgement on all validation rows."""
-    data, validation = with_validation
-    run = tmp_path / "run"
-    report = streampgs.train(data, run=run, validation=(str(validation),), rows=3000)
-    expected = evaluate(streampgs.Model.load(run), [str(validation)])
-    assert report.judged_accuracy == pytest.approx(expected["accuracy"], abs=1e-12)
-    assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
 
 
 def test_a_target_ends_training_at_the_same_row_with_any_pauses(

@@ -88,19 +88,6 @@ def test_predict_skips_bad_rows_with_nulls_in_their_places(sparse_run: Path, tmp
     ]
 
 
-def test_unknown_features_count_as_zero(sparse_run: Path) -> None:
-    model = streampgs.Model.load(sparse_run)
-    wide = sparse.csr_matrix(([1.0], ([0], [99_999])), shape=(1, 100_000))
-    assert model.decision_function(wide)[0] == model.intercept_
-
-
-def test_dense_rows_of_another_width_are_refused(tables: Tables, tmp_path: Path) -> None:
-    streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "run", rows=100)
-    model = streampgs.Model.load(tmp_path / "run")
-    with pytest.raises(streampgs.StreampgsError, match="28"):
-        model.decision_function(np.zeros((3, 7)))
-
-
 def test_weights_count_like_copies(tables: Tables, tmp_path: Path) -> None:
     """A whole-number weight does what that many copies of the row do, to the certificate's accuracy."""
     random = np.random.default_rng(2)

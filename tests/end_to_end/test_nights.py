@@ -333,13 +333,6 @@ def test_a_wrong_shard_is_left_out_of_an_undone_night_and_later_ones(
     assert night.dual_sha256 == streampgs.resume(other).dual_sha256
 
 
-def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, run = table[0], tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    with pytest.raises(OptionError, match=r"leave_out='.*part-1\.arrow' is not a shard of the run"):
-        streampgs.resume(run, leave_out=data / "part-1.arrow")
-
-
 # A run that has moved.
 
 
@@ -444,30 +437,6 @@ def test_a_dry_run_tells_what_a_resume_does_and_changes_no_byte(
 
 
 # Files that are not needed any more.
-
-
-def test_the_cache_holds_the_blocks_of_the_shards_that_are_trained_on_and_no_others(
-    tables: Tables, tmp_path: Path
-) -> None:
-    first, *others = sorted(tables.path("sparse", "parquet").glob("*.parquet"))
-    caches = {"own": tmp_path / "own" / "cache", "shared": tmp_path / "shared-cache"}
-    for name, cache in caches.items():
-        data, run = tmp_path / f"{name}-data", tmp_path / name
-        data.mkdir()
-        shutil.copy(first, data)
-        place = {} if name == "own" else {"cache": cache}
-        streampgs.train(data, run=run, epochs=2, sigma=1e-5, **SMALL, **place)
-        of_another_run = cache / f"{'0' * 32}-0-1000.arrows"
-        of_another_run.write_bytes(b"")
-        for number, shard in enumerate(others[:3]):
-            oldest = min(data.iterdir())
-            blocks = set(cache.glob("*.arrows"))
-            shutil.copy(shard, data)
-            oldest.unlink()
-            streampgs.resume(run, accept_removed=True, epochs="+2")
-            left = set(cache.glob("*.arrows")) & blocks
-            assert left == ({of_another_run} if name == "shared" else set()), number
-            assert len({path.name[:32] for path in set(cache.glob("*.arrows")) - left}) == 1
 
 
 # A limit in the way of new shards.

@@ -147,19 +147,6 @@ def test_a_second_interrupt_ends_at_once_and_the_run_is_intact(tables: Tables, t
     assert streampgs.resume(run, rows=rows + 1).rows == rows + 1
 
 
-def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
-    stop, notes = StopRequest(), list[str]()
-    stop.ask("SIGINT")
-    data, observer = tables.path("sparse", "arrow"), Silent()
-    observer.note = notes.append  # type: ignore[method-assign]
-    report = streampgs.train(data, run=tmp_path / "run", epochs=1, stop=stop, observer=observer)
-    assert report.stopped_by == "SIGINT"
-    assert notes == [f"stopped by SIGINT before the first row; continue with: streampgs resume {tmp_path / 'run'}"]
-    assert (report.rows, report.checkpoint) == (0, None)
-    resumed = streampgs.resume(tmp_path / "run")
-    assert resumed.dual_sha256 == streampgs.train(data, run=tmp_path / "quiet", epochs=1).dual_sha256
-
-
 def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resume fills the window of the cursor and none before it."""
     from streampgs.reading import loader

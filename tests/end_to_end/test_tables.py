@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -173,20 +172,6 @@ def refusal(error: type[StreampgsError], data: Path | list[Path], run: Path, **o
     return str(refused.value)
 
 
-def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
-    for options, name in (
-        ({"text": "body"}, "text='body'"),
-        ({"features": "agee"}, "features='agee'"),
-        ({"category": "zip"}, "category='zip'"),
-        ({"label": "target"}, "'target'"),
-        ({"weight": "heft"}, "'heft'"),
-    ):
-        message = refusal(DataError, shards / "parquet", tmp_path / "run", **options)
-        assert name in message
-        assert "part-0.parquet" in message
-        assert "income" in message  # the message lists the columns of the shard
-
-
 @pytest.mark.parametrize(
     ("column", "change"),
     [
@@ -216,21 +201,6 @@ def test_shards_with_other_columns_are_refused_by_name(
 
 
 # Shards that lack columns.
-
-
-def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
-    """It is standardized like any other column."""
-    random = np.random.default_rng(3)
-    folder = tmp_path / "data"
-    common = pa.table({"label": random.integers(0, 2, 180_000), "x": random.normal(size=180_000)})
-    for number in range(60):
-        write(common.slice(number * 3_000, 3_000), folder / f"part-{number:02}.parquet", "parquet", group_rows=3_000)
-    wild = pa.table({"label": [0, 1] * 50, "wild": random.normal(1e6, 1e3, 100)})
-    write(wild, folder / "part-60.parquet", "parquet")
-    trained(folder, tmp_path / "run", epochs=1)
-    (column,) = [c for c in streampgs.Model.load(tmp_path / "run").encoding.columns if c.name == "wild"]
-    assert column.centre[0] == pytest.approx(1e6, rel=1e-2)
-    assert 1 / column.scale[0] == pytest.approx(1e3, rel=0.5)
 
 
 # Bad rows.
@@ -295,35 +265,6 @@ def test_columns_of_different_scales_do_not_cost_accuracy(tmp_path: Path) -> Non
 
 
 # Predictions by column name, and the command line.
-
-
-def test_predictions_match_columns_by_name(table: pa.Table, run: Path, tmp_path: Path) -> None:
-    test = mixed(500, seed=9)
-    model = streampgs.Model.load(run)
-    data = write(test, tmp_path / "test.parquet", "parquet")
-    names = [name for name in test.schema.names if name != "label"]
-    turned = write(
-        test.select(names[::-1]).append_column("more", pa.array(["x"] * 500)), tmp_path / "turned.arrow", "arrow"
-    )
-    outs = []
-    for file in (data, turned):
-        out = tmp_path / f"{file.stem}-out.parquet"
-        assert predict(model, [str(file)], out)["rows"] == 500
-        outs.append(pq.read_table(out))
-    assert outs[0].equals(outs[1])
-    predictions = outs[0]["prediction"].to_pylist()
-    assert set(predictions) == {"yes", "no"}
-    right = np.mean(np.array(predictions) == np.array(test["label"].to_pylist()))
-    assert right == pytest.approx(evaluate(model, [str(data)])["accuracy"])
-    assert right > 0.8
-    score, chance = outs[0]["score"].to_numpy(), outs[0]["probability"].to_numpy()
-    assert np.array_equal(score > 0, np.array(predictions) == "yes")
-    assert chance == pytest.approx(1 / (1 + np.exp(-score)))
-    for rows in (test, pl.from_arrow(test), test.select(names[::-1]), test.combine_chunks().to_batches()[0]):
-        assert model.predict(rows).tolist() == predictions
-        assert model.decision_function(rows) == pytest.approx(score, abs=1e-9)
-    with pytest.raises(DataError, match=r"no column 'city'"):
-        model.predict(without(test, "city"))
 
 
 def test_every_command_works_on_a_table_of_columns(shards: Path, table: pa.Table, tmp_path: Path) -> None:

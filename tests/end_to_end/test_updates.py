@@ -13,7 +13,7 @@ import pytest
 
 import streampgs
 from streampgs.model.inspection import inspect_run
-from streampgs.run.lineages import LINEAGES, Progress
+from streampgs.run.lineages import LINEAGES
 from streampgs.run.saved import saved_run
 
 SMALL = {"memory": "60MB", "window": "100kB", "cache_limit": "40kB"}
@@ -188,18 +188,6 @@ def test_drift_is_reported(tmp_path: Path) -> None:
     assert any("the newest data differ" in note for note in report.notes)
 
 
-def test_the_first_lineage_is_the_model_from_before_the_first_update(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    put(data, "old", table(OLD, 1))
-    streampgs.train(data, run=run, **options_of("plain"))
-    before = np.array(streampgs.Model.load(run).coef_)
-    for number in range(3):
-        put(data, f"new-{number}", table(NEW, 40 + number, turned=True))
-        streampgs.resume(run)
-    np.testing.assert_array_equal(saved_run(run).lineages.first.weights(0)[1:], before)
-    assert not np.allclose(streampgs.Model.load(run).coef_, before)
-
-
 @pytest.mark.parametrize(("sigma", "factor"), [("auto", OLD / (OLD + NEW)), (1e-3, 1.0)])
 def test_a_sigma_that_was_found_shrinks_with_the_rows(sigma: Any, factor: float, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
@@ -210,12 +198,3 @@ def test_a_sigma_that_was_found_shrinks_with_the_rows(sigma: Any, factor: float,
     assert first.chosen is not None
     assert second.chosen is not None
     assert second.chosen["sigma"] == pytest.approx(factor * first.chosen["sigma"])
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "length"), [(2.0, 6.0, 3.0), (2.0, 1.0, 1.0), (0.0, 0.0, 1.0), (None, 5.0, 1.0)]
-)
-def test_the_length_of_rows_is_at_least_that_of_the_first_ones(old: float, new: float, length: float) -> None:
-    now = Progress()
-    now.measure(old, new)
-    assert now.length == length

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -99,21 +98,6 @@ def test_l_bfgs_reaches_the_optimum_and_stops(threads: int, table: Path, tmp_pat
     assert above - 1e-12 <= report.gap <= 1e-6
 
 
-def test_a_run_that_has_converged_continues_only_with_new_rows_or_if_asked(table: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    report = streampgs.train(table, run=run, solver="l-bfgs", sigma=1e-2, **SMALL)
-    assert report.stopped_by == "converged"
-    again = streampgs.resume(run)
-    assert (again.rows, again.stopped_by) == (report.rows, "converged")
-    assert any("no new rows" in note for note in again.notes)
-    write(table / "3.arrow", 700, seed=3)
-    grown = streampgs.resume(run)
-    assert (grown.rows > report.rows, grown.stopped_by) == (True, "converged")
-    assert excess(run, {**TABLE, 3: 700})[0] < 1e-5
-    assert streampgs.resume(run).rows == grown.rows
-    assert streampgs.resume(run, epochs="+1").rows == grown.rows + 4 * 700
-
-
 @every_solver
 def test_the_certificate_bounds_the_excess(solver: str, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -143,20 +127,6 @@ def test_an_update_that_a_limit_interrupts_is_completed(
     report = streampgs.resume(run, **after)
     assert (report.epochs, report.dual_sha256) == (expected.epochs, expected.dual_sha256)
     assert streampgs.resume(run).outcome == "nothing new"
-
-
-@every_solver
-def test_a_pause_changes_nothing_while_a_table_grows(solver: str, table: Path, tmp_path: Path) -> None:
-    first = tmp_path / "first"
-    streampgs.train(table, run=first, epochs=2, **SOLVERS[solver])
-    write(table / "3.arrow", 900, seed=3)
-    copytree(first, tmp_path / "second")
-    whole = streampgs.resume(first, epochs=6)
-    for rows in (4201, 7100, 7201, 11_000):
-        streampgs.resume(tmp_path / "second", rows=rows)
-    paused = streampgs.resume(tmp_path / "second", epochs=6)
-    assert paused.dual_sha256 == whole.dual_sha256
-    assert paused.rows == whole.rows == 2 * 2100 + 4 * 3000
 
 
 def test_a_table_that_grows_every_night_reaches_the_optimum_of_all_rows(tmp_path: Path) -> None:

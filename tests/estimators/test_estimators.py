@@ -148,39 +148,7 @@ def test_coefficients_are_in_the_units_of_the_columns() -> None:
     np.testing.assert_allclose(model.decision_function(MATRIX), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_only_losses_with_probabilities_have_predict_proba() -> None:
-    assert hasattr(StreamClassifier(loss="modified-huber"), "predict_proba")
-    assert not hasattr(StreamClassifier(loss="hinge"), "predict_proba")
-
-
 # Labels and options.
-
-
-@pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [3, 8], ["a", "b", "c"], [1.0, 2.0, 4.0, 9.0]])
-def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
-    meant = np.array(labels)[np.arange(ROWS) % len(labels)]
-    model = StreamClassifier(epochs=2).fit(MATRIX, meant)
-    assert model.predict(MATRIX).dtype == meant.dtype
-    assert model.classes_.tolist() == labels
-    assert set(model.predict(MATRIX).tolist()) <= set(labels)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"loss": "squared"}, "loss"),
-        ({"sigma": -1.0}, "sigma=-1.0"),
-        ({"epochs": 0}, "epochs=0"),
-        ({"loss": "cross"}, "loss"),
-        ({"class_weight": {7: 1.0}}, "class_weight"),
-        ({"class_weight": "even"}, "class_weight"),
-        ({"class_weight": {0: -1.0}}, "class_weight"),
-        ({"standardize": "maybe"}, "standardize"),
-    ],
-)
-def test_an_impossible_option_is_a_value_error(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        StreamClassifier(**options).fit(MATRIX, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,17 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
-from streampgs.base.stage import Bundle
 from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.pgs import Pgs
 
-from .plain_pgs import PlainPgs
-from .windows import Training, bits, changed, saved, settings, started, window
+from .windows import Training, bits, changed, settings, started, window
 
 FEATURES = 12
 ROWS = 210
 CLASSES = 4
 COLUMNS = 3
-STEPS_LOOKED_AT = {1, 2, 3, 6, 16, 24, 30, 47, 48, 64, 150}
 
 
 @dataclass(frozen=True)
@@ -86,11 +82,7 @@ CASES = [
     Case(settings("hinge", 2.0, "sparse", "suffix", batch=7), 16, ball=True),
     Case(settings("hinge", 2.0, "sparse", "suffix"), 23),
 ]
-RANDOM = Case(settings("squared", 2.0, "dense", "random", seed=5), 3, ball=True)
 NEAR_ONE = Case(settings("logistic", 1.5, "sparse", "suffix"), 3, ball=True, weighted=True)
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_kind = pytest.mark.parametrize("case", [*CASES, RANDOM, NEAR_ONE], ids=str)
-places = st.integers(1, ROWS - 1)
 
 
 MOST_LANES = loops.LANE_WIDTHS[-1]
@@ -119,15 +111,6 @@ def all_known(lanes):
     return [lanes.steps, lanes.features, lanes.digest(), *(known_of(lanes, lane) for lane in range(len(lanes)))]
 
 
-def meant(rows, lane):
-    column = rows.labels[:, lane.target.column]
-    return column if lane.target.positive is None else np.where(column == lane.target.positive, 1.0, -1.0)
-
-
-def plain_rows(rows, lane):
-    return replace(rows, labels=meant(rows, lane)).plain_rows(FEATURES, lane.intercept)
-
-
 def assert_close(found, expected, tolerance=1e-9):
     found, expected = np.asarray(found), np.asarray(expected)
     assert np.isfinite(found).all()
@@ -135,53 +118,6 @@ def assert_close(found, expected, tolerance=1e-9):
 
 
 # Lanes compared with single models.
-
-
-@every_kind
-def test_each_lane_equals_its_plain_twin(case):
-    chosen, rows, batch = case.lanes(), case.rows(), case.common.batch
-    lanes = lanes_of(chosen)
-    plain = [PlainPgs(lane, FEATURES) for lane in chosen]
-    seen = [plain_rows(rows, lane) for lane in chosen]
-    for first in range(0, ROWS, batch):
-        stop = min(first + batch, ROWS)
-        lanes.advance(rows, first, stop)
-        for twin, own in zip(plain, seen, strict=True):
-            twin.step(own[first:stop])
-        if lanes.steps in STEPS_LOOKED_AT or stop == ROWS:
-            for lane, twin in enumerate(plain):
-                assert_close(lanes.dual(lane), twin.duals[-1])
-                assert_close(astuple(lanes.tallies(lane)), twin.tallies())
-                assert lanes.gap(lane) == pytest.approx(twin.gap(), rel=1e-8, abs=1e-9)
-                if case.common.own.returns == "last":
-                    assert_close(lanes.weights(lane), twin.iterates[-1])
-                elif case.common.own.returns != "random":
-                    assert_close(lanes.weights(lane), twin.average())
-    if case.ball:
-        lengths = {
-            lane.own.ball: max(np.linalg.norm(w, lane.norm.p) for w in twin.iterates)
-            for lane, twin in zip(chosen, plain, strict=True)
-        }
-        assert lengths[0.4] == pytest.approx(0.4), "the ball was never reached: the case shows nothing of it"
-    assert len({twin.iterates[-1].tobytes() for twin in plain}) > 0.5 * case.count, (
-        "different lanes must get different weights"
-    )
-
-
-@every_kind
-def test_each_lane_equals_the_model_that_is_trained_alone(case):
-    chosen, rows = case.lanes(), case.rows()
-    lanes, alone = lanes_of(chosen), [single(lane) for lane in chosen]
-    row = 0
-    for stop in (case.common.batch, 9 * case.common.batch, ROWS):
-        for solver in (lanes, *alone):
-            solver.advance(rows, row, stop)
-        for lane, solver in enumerate(alone):
-            assert_close(lanes.dual(lane), solver.dual())
-            assert_close(lanes.weights(lane), solver.weights())
-            assert_close(astuple(lanes.tallies(lane)), astuple(solver.tallies()))
-            assert lanes.gap(lane) == pytest.approx(solver.gap(), rel=1e-8, abs=1e-9)
-        row = stop
 
 
 def test_a_single_lane_equals_a_solver_bit_for_bit():
@@ -213,10 +149,6 @@ def test_lanes_with_p_near_1_equal_single_solvers_bit_for_bit():
 # Pauses.
 
 
-def records_equal(one, other):
-    return bits(one) == bits(other)
-
-
 def test_rebuilds_after_many_steps_depend_only_on_the_step():
     case = CASES[1]
     total = (1 << 18) + 500
@@ -233,59 +165,6 @@ def test_rebuilds_after_many_steps_depend_only_on_the_step():
 
 
 # Lanes that are dropped.
-
-KEPT = {
-    2: [1],
-    3: [0, 2],
-    5: [0, 1, 4],
-    8: [1, 2, 6, 7],
-    11: [3, 4, 5, 7, 10],
-    16: [0, 5, 6, 11, 15],
-    23: [2, 3, 15, 16, 22],
-}
-
-
-def picked(lanes, kept):
-    """Lanes restored from selected columns of a checkpoint's arrays. All are in one group."""
-    section = saved(lanes.lanes)
-    places = [divmod(lane, MOST_LANES) for lane in kept]
-    arrays = {}
-    for name in [name.removeprefix("0.") for name in section.arrays if name.startswith("0.")]:
-        if section.arrays[f"0.{name}"].dtype == np.int64:  # step counts, which all lanes share
-            arrays[f"0.{name}"] = section.arrays[f"0.{name}"]
-            continue
-        columns = [section.arrays[f"{group}.{name}"][..., column : column + 1] for group, column in places]
-        arrays[f"0.{name}"] = np.concatenate(columns, axis=-1)
-    of_lanes = {name: [section.values[name][lane] for lane in kept] for name in ("specs", "constants")}
-    values = {**section.values, **of_lanes}
-    other = Training([])
-    other.lanes.restore(Bundle(values, arrays))
-    return other
-
-
-@every_case
-@pytest.mark.parametrize("steps", [0, 1, 20, 24, 30])
-def test_dropping_lanes_changes_no_bit_of_the_others_now_or_later(case, steps):
-    rows, chosen, kept = case.rows(), case.lanes(), KEPT[case.count]
-    lanes = lanes_of(chosen)
-    stop = min(ROWS, steps * case.common.batch)
-    lanes.advance(rows, 0, stop)
-    before = [known_of(lanes, lane) for lane in kept]
-    fewer = lanes.keeping(kept)
-    assert fewer.specs == tuple(chosen[lane] for lane in kept)
-    assert [known_of(fewer, lane) for lane in range(len(kept))] == before
-    assert (fewer.steps, fewer.features) == (lanes.steps, lanes.features)
-
-    by_hand, resumed = picked(lanes, kept), fewer.again()
-    for solver in (lanes, fewer, by_hand, resumed):
-        solver.advance(rows, stop, ROWS)
-    assert all_known(fewer) == all_known(by_hand) == all_known(resumed)
-    assert records_equal(fewer, by_hand)
-    for number, lane in enumerate(kept):  # the same as without dropping, except for rounding
-        assert_close(fewer.dual(number), lanes.dual(lane))
-        assert_close(fewer.weights(number), lanes.weights(lane))
-        assert_close(astuple(fewer.tallies(number)), astuple(lanes.tallies(lane)))
-        assert fewer.gap(number) == pytest.approx(lanes.gap(lane), rel=1e-8, abs=1e-9)
 
 
 # Several groups.
@@ -359,41 +238,6 @@ def test_before_the_first_step_weights_are_zero_and_the_gap_is_infinite():
 
 
 # Lanes that join later.
-
-
-def interleaved(old, later):
-    """Alternate the old and the later settings, like classes of candidates. Return which lanes continue."""
-    chosen, kept = [], []
-    for number in range(max(len(old), len(later))):
-        if number < len(old):
-            chosen.append(old[number])
-            kept.append(number)
-        if number < len(later):
-            chosen.append(later[number])
-            kept.append(None)
-    return chosen, kept
-
-
-@every_kind
-@pytest.mark.parametrize("steps", [0, 1, 24])
-def test_lanes_that_join_do_not_change_the_bits_of_the_others(case, steps):
-    rows, old = case.rows(), case.lanes()
-    later = [changed(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
-    undisturbed, alone = lanes_of(old), lanes_of(later)
-    start = min(ROWS, steps * case.common.batch)
-    undisturbed.advance(rows, 0, start)
-    chosen, kept = interleaved(old, later)
-    both = undisturbed.again()
-    both.join(chosen, kept)
-    assert both.steps == undisturbed.steps
-    for stop in (min(ROWS, start + 5 * case.common.batch), ROWS):
-        for solver in (both, undisturbed, alone):
-            solver.advance(rows, start, stop)
-        both = both.again()
-        start = stop
-    for lane, place in enumerate(kept):
-        twin, own = (undisturbed, place) if place is not None else (alone, later.index(chosen[lane]))
-        assert known_of(both, lane) == known_of(twin, own)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -59,13 +59,6 @@ def test_a_file_with_a_matrix_and_labels_is_packed(tmp_path, order):
     assert packed(tmp_path, "rows.npy")["features"].to_pylist() == rows.tolist()
 
 
-def test_a_file_with_columns_is_packed(tmp_path):
-    np.savez(tmp_path / "c.npz", a=np.arange(70), word=np.array(["é", "b"] * 35), yes=np.arange(70) % 2 == 0)
-    table = packed(tmp_path, "c.npz")
-    rows = {"a": list(range(70)), "word": ["é", "b"] * 35, "yes": [True, False] * 35}
-    assert table.to_pydict() == rows
-
-
 @pytest.mark.parametrize(
     ("arrays", "found"),
     [
@@ -133,26 +126,3 @@ def test_packed_tables_have_the_same_rows(tmp_path):
             back = packed(tmp_path, name, rows_per_shard=90, format=format)
             assert back.schema.field("word").type == pa.string()
             assert back.to_pylist() == table.to_pylist(), name
-
-
-def test_number_types_of_several_files_are_combined(tmp_path):
-    pq.write_table(pa.table({"x": pa.array([1], pa.int32()), "y": pa.array([1], pa.uint8())}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"x": pa.array([2.5]), "y": pa.array([-1], pa.int8())}), tmp_path / "b.parquet")
-    pack([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out")
-    table = table_of(tmp_path / "out")
-    assert table.schema.types == [pa.float64(), pa.int16()]
-    assert table.to_pylist() == [{"x": 1.0, "y": 1}, {"x": 2.5, "y": -1}]
-    pq.write_table(pa.table({"x": ["word"]}), tmp_path / "c.parquet")
-    with pytest.raises(DataError, match=r"c.parquet': column 'x' is of type string, which does not fit double"):
-        pack([tmp_path / "b.parquet", tmp_path / "c.parquet"], tmp_path / "bad")
-
-
-@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
-def test_damaged_tables_are_refused(tmp_path, name):
-    pq.write_table(nested(), tmp_path / "t.parquet", write_page_checksum=True)
-    with pa.ipc.new_file(str(tmp_path / "t.arrow"), nested().schema) as writer:
-        writer.write_table(nested())
-    data = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match=f"{name}' is damaged"):
-        packed(tmp_path, name)

@@ -125,30 +125,3 @@ def test_errors_name_the_row_of_a_csv_file(tmp_path, text, options, found):
 def test_a_quote_that_is_never_closed_is_an_error(tmp_path, text, answer):
     with pytest.raises(DataError, match=r"a quote is never closed|is not of type"):
         packed(tmp_path, text, on_bad_row=answer)
-
-
-def test_an_open_quote_in_a_large_file_is_an_error(tmp_path, small_chunks):
-    small_chunks(1000)
-    with pytest.raises(DataError, match="a row is longer than 1,000 bytes"):
-        packed(tmp_path, 'a,b\n1,"2\n' + "3,4\n" * 5000)
-
-
-def test_bad_rows_are_skipped_and_counted(tmp_path, small_chunks):
-    small_chunks(50)
-    (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 30 + "3\n1,2,3\n" + "1,2\n" * 30)
-    report = pack(tmp_path / "rows.csv", tmp_path / "out", on_bad_row="skip", types={"a": "int32"})
-    assert table_of(tmp_path / "out").to_pylist() == [{"a": 1, "b": 2}] * 60
-    assert report.skipped_rows == {"another number of columns than in the rows before": 2}
-
-
-def test_files_with_other_columns_are_joined_with_nulls(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text("x,y\n1,2\n")
-    (tmp_path / "in" / "b.csv").write_text("y,z\n2.5,w\n")
-    (tmp_path / "in" / "notes.md").write_text("nothing to pack")
-    notes = []
-    pack(f"{tmp_path / 'in'}::label=-1", tmp_path / "out", on_note=notes.append)
-    rows = [{"x": 1, "y": 2.0, "label": -1, "z": None}, {"x": None, "y": 2.5, "label": -1, "z": "w"}]
-    assert table_of(tmp_path / "out").to_pylist() == rows
-    assert len(notes) == 1
-    assert "notes.md'; --from includes all files" in notes[0]

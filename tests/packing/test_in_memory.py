@@ -47,34 +47,6 @@ def test_tables_of_all_libraries_are_accepted(tmp_path):
         assert table_of(tmp_path / name).to_pylist() == TABLE.to_pylist(), name
 
 
-class HuggingFaceDataset:
-    """The two methods that packing uses. Without a format, the real class yields dictionaries."""
-
-    formatted = False
-
-    def with_format(self, name: str) -> HuggingFaceDataset:
-        assert name == "arrow"
-        dataset = HuggingFaceDataset()
-        dataset.formatted = True
-        return dataset
-
-    def iter(self, batch_size: int):
-        assert self.formatted
-        yield from (TABLE.slice(start, batch_size) for start in range(0, len(TABLE), batch_size))
-
-
-def test_a_hugging_face_dataset_is_accepted():
-    assert pa.Table.from_batches(batches_of(HuggingFaceDataset())).to_pylist() == TABLE.to_pylist()
-
-
-def test_labels_can_be_added_to_a_table():
-    labels = [f"l{i}" for i in range(900)]
-    for given_labels in (labels, np.array(labels), pa.array(labels), pl.Series(labels), pa.chunked_array([labels])):
-        table = pa.Table.from_batches(batches_of(TABLE, given_labels))
-        assert table["label"].to_pylist() == labels
-    assert pa.Table.from_batches(batches_of(TABLE, np.arange(900)))["label"].type == pa.int64()
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["f8", "f4", "i2", "?", ">f8"])
 def test_dense_matrices_are_accepted(order, kind):
@@ -135,17 +107,6 @@ def test_tables_of_python_have_their_columns_and_nothing_else(source):
     assert found.to_pydict() == {"a": [1, 2], "b": ["x", None]}
 
 
-@pytest.mark.parametrize("rows", [[[1, 2], [3, 4]], ([1, 2], [3, 4]), [np.array([1, 2]), np.array([3, 4])]])
-def test_lists_of_rows_are_a_matrix(rows):
-    found = pa.Table.from_batches(batches_of(rows, pandas.Series(["a", "b"], index=[5, 4])))
-    assert found.to_pydict() == {"features": [[1, 2], [3, 4]], "label": ["a", "b"]}
-
-
-def test_arrays_become_columns_next_to_the_rows():
-    found = pa.Table.from_batches(batches_of(np.eye(2), [1, 0], {"weight": np.array([[0.5], [2.0]])}))
-    assert found.drop(["features"]).to_pydict() == {"label": [1, 0], "weight": [0.5, 2.0]}
-
-
 def test_shards_are_complete_or_absent(tmp_path):
     def failing():
         yield from TABLE.to_batches(100)
@@ -159,14 +120,3 @@ def test_shards_are_complete_or_absent(tmp_path):
         write_shards(iter([]), tmp_path / "out")
     with pytest.raises(DataError, match="different columns"):
         write_shards(iter([*TABLE.to_batches(), pa.record_batch({"x": [1]})]), tmp_path / "other")
-
-
-@pytest.mark.parametrize("block", [5000, 20_000])
-def test_blocks_have_similar_sizes(tmp_path, block):
-    write_shards(iter(TABLE.to_batches(7)), tmp_path / "out", block_bytes=block)
-    (shard,) = shards_of(tmp_path / "out")
-    with pa.OSFile(str(shard)) as file:
-        reader = pa.ipc.open_file(file)
-        sizes = [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
-    assert all(0.7 * block < size <= 1.1 * block for size in sizes[:-1])
-    assert sizes[-1] <= 1.1 * block

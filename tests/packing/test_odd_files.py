@@ -104,16 +104,6 @@ def test_times_are_instants_if_they_have_zones(times: list[str], tmp_path: Path)
     assert getattr(found.type, "tz", None) == ("UTC" if has_zone else None)
 
 
-def test_times_with_and_without_zones_are_not_mixed(tmp_path: Path) -> None:
-    times = ["2020-01-01 10:00:00", "2020-01-01T10:00:00+02:00"]
-    assert packed(tmp_path, {"a.csv": "\n".join(["t", *times]).encode()})["t"].to_pylist() == times
-
-
-def test_a_file_without_the_header_of_the_others_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'.*b\.csv' has none of the columns of the files before, but 3, 4"):
-        packed(tmp_path, {"a.csv": b"a,b\n1,2\n", "b.csv": b"3,4\n5,6\n"})
-
-
 # Arrays.
 
 MATRIX = scipy.sparse.random(50, 7, 0.4, format="csr", random_state=0)
@@ -169,20 +159,6 @@ def test_arrays_that_contradict_each_other_are_refused(name: str, tmp_path: Path
     assert "a.npz" in refused.value.found
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
-    content = archive(("x.npy", npy(np.arange(3))), ("x.npy", npy(np.arange(3) + 10)))
-    with pytest.raises(DataError, match=r"holds 'x\.npy' twice"):
-        packed(tmp_path, {"a.npz": content})
-
-
-def test_a_sparse_matrix_without_a_shape_has_the_same_rows(tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
-    whole, bare = packed(tmp_path, {"a.npz": npz()}), packed(tmp_path / "bare", {"a.npz": npz(shape=None)})
-    assert whole == bare
-    assert whole["indices"].combine_chunks().flatten().to_pylist() == MATRIX.indices.tolist()
-
-
 ARRAYS: dict[str, Callable[[Any], Any]] = {
     "columns first": np.asfortranarray,
     "big endian": lambda array: array.astype(">f4"),
@@ -197,11 +173,6 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
 def test_an_array_in_any_order_of_bytes_and_axes_has_its_values(name: str, tmp_path: Path) -> None:
     array = ARRAYS[name](np.arange(12.0).reshape(4, 3))
     assert packed(tmp_path, {"a.npy": npy(array)})["features"].to_pylist() == array.tolist()
-
-
-def test_an_array_with_more_bytes_than_its_shape_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has not the size of an array of the shape \(4, 3\)"):
-        packed(tmp_path, {"a.npy": npy(np.ones((4, 3))) + b"\0"})
 
 
 # Types that change between files.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import os
 from pathlib import Path
@@ -55,27 +54,6 @@ def test_packed_svmlight_has_the_same_rows(tmp_path, small_chunks, chunk, format
     assert svmlight_of(table_of(tmp_path / "out")) == text
 
 
-def test_compressed_text_gives_the_same_rows(tmp_path):
-    text = svmlight_text(50, seed=2).encode()
-    half = len(text) // 2
-    half = text.index(b"\n", half) + 1
-    files = {
-        "plain.svm": text,
-        "gz.svm.gz": gzip.compress(text),
-        "members.svm.gz": gzip.compress(text[:half]) + gzip.compress(text[half:]),
-        "bz2.svm.bz2": bz2.compress(text),
-        "zst.svm.zst": pa.compress(text, codec="zstd", asbytes=True),
-        "frames.svm.zst": b"".join(
-            pa.compress(part, codec="zstd", asbytes=True) for part in (text[:half], text[half:])
-        ),
-        "no-name-of-gzip.svm": gzip.compress(text),
-    }
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
-        pack(tmp_path / name, tmp_path / f"{name}.out")
-        assert svmlight_of(table_of(tmp_path / f"{name}.out")) == text.decode(), name
-
-
 @pytest.mark.parametrize("name", ["rows.svm.gz", "rows.csv.gz", "rows.jsonl.zst"])
 def test_a_truncated_file_is_an_error(tmp_path, name):
     data = b"a,b\n" + b"".join(b"%d,%d\n" % tuple(pair) for pair in NUMBERS.integers(0, 10**9, (20_000, 2)).tolist())
@@ -84,18 +62,6 @@ def test_a_truncated_file_is_an_error(tmp_path, name):
     with pytest.raises(DataError, match=f"{name}' is damaged or cut off"):
         pack(tmp_path / name, tmp_path / "out", kind="lines" if "csv" not in name else None)
     assert not shards_of(tmp_path / "out")
-
-
-def test_queries_comments_blanks_and_line_ends_are_read(tmp_path):
-    (tmp_path / "rows.svm").write_bytes(
-        b"\xef\xbb\xbf# a file\n\n1 qid:7 1:2 # the first\r\n  -1 3:nan\t4:inf  \r\n0 qid:8\n2 1:1"
-    )
-    pack(tmp_path / "rows.svm", tmp_path / "out")
-    table = table_of(tmp_path / "out")
-    assert table["label"].to_pylist() == [1.0, -1.0, 0.0, 2.0]
-    assert table["qid"].to_pylist() == [7, None, 8, None]
-    assert table["indices"].to_pylist() == [[1], [3, 4], [], [1]]
-    assert str(table["values"].to_pylist()) == "[[2.0], [nan, inf], [], [1.0]]"
 
 
 def test_a_late_query_or_large_index_restarts_the_pack(tmp_path, small_chunks):
@@ -171,27 +137,12 @@ def test_there_must_be_as_many_labels_as_rows(tmp_path):
         pack(tmp_path / "l.svm", tmp_path / "o2", labels=tmp_path / "y")
 
 
-def test_a_row_of_another_width_is_an_error(tmp_path):
-    (tmp_path / "m.txt").write_text("1 2\n3 4\n5 6 7\n")
-    with pytest.raises(DataError, match=r"line 3: another number of columns than in the rows before"):
-        pack(tmp_path / "m.txt", tmp_path / "out", kind="matrix")
-
-
 def test_lines_are_packed_as_strings(tmp_path, small_chunks):
     small_chunks(10)
     lines = ["ant", "", "bee colony", "Käfer", "#5", "last one without an end"]
     (tmp_path / "a.txt").write_bytes("\r\n".join(lines).encode())
     pack(f"{tmp_path / 'a.txt'}::label=1,group=x", tmp_path / "out", kind="lines", names=["line"])
     assert table_of(tmp_path / "out").to_pylist() == [{"line": line, "label": 1, "group": "x"} for line in lines]
-
-
-def test_lines_that_are_not_utf8_are_named_or_counted(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\n\xfftwo\n\nthree\n\xfe")
-    with pytest.raises(DataError, match=r"line 2: a line that is not UTF-8: '\\\\xfftwo'"):
-        pack(tmp_path / "a.txt", tmp_path / "out", kind="lines")
-    report = pack(tmp_path / "a.txt", tmp_path / "skipped", kind="lines", on_bad_row="skip")
-    assert table_of(tmp_path / "skipped")["text"].to_pylist() == ["one", "", "three"]
-    assert report.skipped_rows == {"a line that is not UTF-8": 2}
 
 
 @given(
@@ -272,15 +223,6 @@ def test_a_name_or_a_second_namespace_turns_all_features_into_names(tmp_path, sm
     assert len(notes) == 1
 
 
-def test_rows_before_the_first_weight_have_weight_one(tmp_path, small_chunks):
-    small_chunks(30)
-    (tmp_path / "rows.vw").write_text("-1 | a b:2\n" * 10 + "1 0.25 'x|n:2 c:3 | é\n")
-    pack(tmp_path / "rows.vw", tmp_path / "out")
-    table = table_of(tmp_path / "out")
-    assert table["weight"].to_pylist() == [1.0] * 10 + [0.25]
-    assert table["features"].to_pylist() == [[("a", 1.0), ("b", 2.0)]] * 10 + [[("n^c", 6.0), ("é", 1.0)]]
-
-
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -325,14 +267,6 @@ def test_packed_numbers_have_the_same_bits(tmp_path_factory, numbers):
     values = [row[1][1] for row in named["features"].to_pylist()]
     assert np.array_equal(values, 0.12345678901234567 * np.array(numbers), equal_nan=True)
     assert all(row[0] == ("a", 0.0) for row in named["features"].to_pylist())
-
-
-@pytest.mark.parametrize("text", ["1e400", "-1e999", "1e-400", "+1", "+1.5e+3", "5.", ".5", "Infinity", "-nan", "1" * 400, "0." + "0" * 400 + "1"])  # fmt: skip
-def test_all_spellings_of_numbers_are_read(tmp_path, text):
-    (tmp_path / "a.svm").write_text(f"{text} 1:{text}\n2 3:0.12345678901234567\n")
-    pack(tmp_path / "a.svm", tmp_path / "out")
-    row = table_of(tmp_path / "out").to_pylist()[0]
-    assert np.array_equal([row["label"], row["values"][0]], [float(text)] * 2, equal_nan=True)
 
 
 def test_a_text_that_ends_before_its_size_is_an_error(tmp_path):

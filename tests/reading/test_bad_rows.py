@@ -179,29 +179,3 @@ def test_bad_rows_are_skipped_and_counted_and_all_others_are_unchanged(tmp_path,
                 assert weight == (good["weight"] if case.setup == WEIGHTED else None)
             assert window.skipped == {case.reason: len(bad)}
             assert counts_by_name(window.skipped) == {REASONS[case.reason][0]: len(bad)}
-
-
-def test_the_error_counts_the_rows_of_the_block_with_the_same_fault(tmp_path):
-    case = CASES["label outside the classes"]
-    write_rows(tmp_path / "data", case, {0, 1, 2, 3, 4, 5, 6, 7}, "parquet")
-    with setup_of(tmp_path, case, cached=False, skip=False).reader() as reader:
-        with pytest.raises(DataError, match=r"row 0 \(row 0 of the file\): .*: 2\.0 \(\d such rows in this block\)"):
-            reader.first_window()
-
-
-def test_each_fault_is_counted_separately(tmp_path):
-    (tmp_path / "data").mkdir()
-    rows = [good_row(n, "sparse") for n in range(12)]
-    rows[1] |= {"label": None, "weight": -1.0, "indices": [-1, -1]}  # the label is checked first
-    rows[4] |= {"weight": -1.0}
-    rows[7] |= {"indices": [4, 4]}
-    rows[9] |= {"indices": [4, 4], "values": [1.0]}
-    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), "exposure": pa.float64(), **LISTS["sparse"]})
-    WRITERS["arrow"](pa.Table.from_pylist(rows, schema), tmp_path / "data/a.arrow", 5)
-    setup = Setup(tmp_path / "data", window_bytes=1 << 20, weighted=True, skip_bad_rows=True)
-    with setup.reader() as reader:
-        window = reader.first_window()
-    assert window.rows == 8
-    assert counts_by_name(window.skipped) == {
-        "repeated index": 1, "label null": 1, "bad weight": 1, "lengths differ": 1,
-    }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
@@ -89,23 +88,6 @@ def test_a_damaged_record_or_catalog_is_named(folder, catalog, name):
     with pytest.raises(RunError, match=rf"'.*{name}' is damaged: its SHA-256 does not match"):
         folder.record()
         folder.catalog()
-
-
-def test_an_incomplete_line_of_metrics_does_not_damage_the_next(folder):
-    folder.append_metrics({"rows": 1})
-    with open(folder.metrics, "a") as file:
-        file.write('{"rows": 2, "los')  # the writer was killed
-    folder.append_metrics({"rows": 3})
-    first, half, third = folder.metrics.read_text().splitlines()
-    assert (json.loads(first), half, json.loads(third)) == ({"rows": 1}, '{"rows": 2, "los', {"rows": 3})
-
-
-@pytest.mark.parametrize("name", [".catalog.arrows.writing", ".run.arrows.writing", ".encoding.arrows.writing"])
-def test_leftovers_of_a_killed_start_are_removed(folder, name):
-    (folder.path / name).write_bytes(b"half")
-    folder.refuse_if_taken()
-    with RunLock(folder.path):
-        assert os.listdir(folder.path) == ["lock"]
 
 
 @pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])

@@ -119,11 +119,6 @@ def test_shares_are_on_the_simplex_and_never_worse_than_the_prior(name, seed, ro
     assert found <= at_prior + 1e-12 * abs(at_prior)
 
 
-def test_before_anything_was_judged_the_first_lineage_is_alone():
-    assert Mixture(3).shares == [1.0, 0.0, 0.0]
-    assert Mixture(3).shrink == 1.0
-
-
 def test_lineages_that_learn_from_few_rows_have_small_shares_before_rows_are_judged(monkeypatch):
     monkeypatch.undo()
     shares = [prior_of(3, rows) for rows in (1, 100, 10_000, 10**9)]
@@ -159,14 +154,6 @@ def test_the_order_of_rows_changes_rounding_only_and_the_same_rows_give_the_same
     assert one.judge(scored, LOGISTIC, 400) == again.judge(scored, LOGISTIC, 400)
     other.judge(shuffled, LOGISTIC, 400)
     assert one.shares == pytest.approx(other.shares, abs=1e-6)
-
-
-def test_a_few_heavy_rows_count_as_a_few_rows():
-    heavy = np.where(np.arange(400) < 4, 1.0, 1e-9)
-    few, all_of_them = Mixture(3), Mixture(3)
-    few.judge(some_rows(weights=np.where(np.arange(400) < 4, 1.0, 0.0)), LOGISTIC, 400)
-    all_of_them.judge(some_rows(weights=heavy), LOGISTIC, 400)
-    assert few.shares == pytest.approx(all_of_them.shares, abs=1e-6)
 
 
 @every_loss

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -247,17 +246,6 @@ def test_a_candidate_that_has_diverged_does_not_lead(marks):
     assert made.leader() == 2
 
 
-def test_merits_are_means_over_the_later_half_of_the_marks():
-    made = with_merits([0.4, 0.5])
-    early, late = ([0.0, 9.0], [0.6, 0.5])
-    made.progress.marks = [
-        Mark(k, 10, [0.0, 0.0], merits, [None, None]) for k, merits in enumerate([early, early, late, late])
-    ]
-    assert made.leader() == 1
-    made.progress.marks[2] = replace(made.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 versus 0.5
-    assert made.leader() == 0
-
-
 # Judgements.
 
 
@@ -310,16 +298,6 @@ def test_with_several_classes_the_largest_score_counts_for_accuracy():
 # Which rows are judged.
 
 
-def test_validation_rows_are_judged_instead_of_the_window():
-    validation, window = noisy_window(900, seed=5), noisy_window(300, seed=6)
-    window.values[:] = np.nan
-    field, vectors = [candidate()], [off_by(0.2)]
-    mark = judge_once(field, vectors, window, 299, validation=validation)
-    x, labels = validation.values.reshape(-1, FEATURES).astype(float), validation.labels
-    right = (x @ vectors[0][1:] > 0.0) == (labels > 0.0)
-    assert mark.accuracies[0] == pytest.approx(right.mean(), rel=1e-12), "without a heat, all rows are judged"
-
-
 def test_validation_rows_decide_which_candidate_is_kept():
     """The window alone would keep another candidate."""
     validation, window = noisy_window(2000, seed=5), noisy_window(2000, seed=6)
@@ -365,12 +343,6 @@ def mean_hinge(window: Window, count: int) -> float:
     x = window.values[: count * FEATURES].reshape(-1, FEATURES).astype(float)
     w = off_by(0.1)
     return float(np.maximum(0.0, 1.0 - window.labels[:count] * (x @ w[1:] + 0.1 * w[0])).mean())
-
-
-def test_at_the_end_of_a_window_the_remaining_rows_are_judged():
-    window = noisy_window(1000)
-    mark = judge_once([candidate()], [off_by(0.1)], window, 997)
-    assert mark.accuracies[0] in (0.0, 1 / 3, 2 / 3, 1.0)
 
 
 def test_rows_that_were_trained_on_are_not_judged():

@@ -15,7 +15,7 @@ from streampgs.model.prediction import predict
 from streampgs.packing.synth import write_dataset
 from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.commands import streampgs as command
-from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache
+from tests.stores.conftest import MARKER, ROWS, SMALL
 from tests.stores.moto import Moto
 
 FORMATS = ["arrow", "parquet"]
@@ -29,18 +29,6 @@ def test_training_from_a_bucket_gives_the_same_bits_as_from_disk(
     report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
     assert report.rows == 2 * ROWS
     assert report.dual_sha256 == undisturbed(file_format)
-
-
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_a_resume_downloads_deleted_copies_again(
-    file_format: str, folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
-) -> None:
-    address = store.upload(folders / f"sparse-{file_format}", f"resume/{file_format}")
-    run = tmp_path / "run"
-    for rows in (700, 1_900, 3_300):
-        streampgs.train(address, run=run, rows=rows, **SMALL) if rows == 700 else streampgs.resume(run, rows=rows)
-        delete_cache(run)
-    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed(file_format)
 
 
 def test_following_a_bucket_trains_on_new_objects(folders: Path, store: Moto, tmp_path: Path) -> None:
@@ -148,16 +136,3 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     for file in run.rglob("*"):
         assert not file.is_file() or MARKER.encode() not in file.read_bytes(), file
     assert streampgs.train(f"{address}/part-*", run=tmp_path / "again", rows=100, **SMALL).rows == 100
-
-
-def test_training_from_disk_does_not_load_a_store_library(folders: Path, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, streampgs\n"
-        f"streampgs.train({str(folders / 'sparse-arrow')!r}, run={str(tmp_path / 'run')!r}, rows=100)\n"
-        "assert streampgs.stores.access._s3.cache_info().currsize == 0\n"
-        "assert 'fsspec' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
