@@ -11,7 +11,6 @@ from streampgs.formats.registry import FORMATS
 from streampgs.options.commands import SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.options.solvers import SOLVERS
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
@@ -163,14 +162,12 @@ class Forecast:
     model: int
     downloads: int = 0
     """Parts of remote shards that are being written to disk."""
-    reservoir: int = 0
-    """Rows of a stream that are replayed."""
     reached: int = 0
     """The peak before the first row was read: compiling takes memory that it gives back."""
 
     @property
     def total(self) -> int:
-        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir
+        held = self.windows + self.reading + self.decoding + self.downloads
         return max(self.reached, self.process + held + self.model)
 
 
@@ -185,61 +182,6 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
         return _DECODING_BYTES
     # A compressed batch is decoded whole, with its compressed bytes in memory.
     return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
-
-
-# Of a stream. Batches, windows and the reservoir share the memory above the smallest budget.
-_STREAM_WINDOW = 16 << 20
-_FEWEST_BATCH_BYTES = SMALLEST_MEMORY // 8
-
-
-def stream_batch_bytes(resources: Resources) -> int:
-    """The largest record batch that a producer may write: pyarrow gives it whole."""
-    return max(_FEWEST_BATCH_BYTES, (resources.budget - SMALLEST_MEMORY) // 4)
-
-
-def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSizes:
-    """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
-    waits until a window is full."""
-    reservoir = resources.budget // 4 if replay else 0
-    left = resources.budget - READING_BYTES - stream_batch_bytes(resources) - reservoir
-    fitting = int(min(left / (2 * (1.0 + replay)), reservoir / 2 if replay else left))
-    window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
-    if window > fitting:
-        raise OptionError(
-            f"`--window {window / 1e6:,.1f}MB` of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
-            f"{resources.budget / 1e6:,.0f}MB with the reservoir",
-            f"give a window of at most {fitting / 1e6:,.1f}MB, more --memory or less --replay",
-        )
-    return StreamSizes(window, replay, reservoir, horizon)
-
-
-def stream_memory_needed(sizes: StreamSizes) -> int:
-    return _stream_windows(sizes) + sizes.reservoir_bytes + READING_BYTES + _FEWEST_BATCH_BYTES
-
-
-def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
-    """When a run is resumed, its sizes must fit into the (new) budget."""
-    needed = stream_memory_needed(sizes)
-    if needed > resources.budget:
-        raise OptionError(
-            f"the run's windows and reservoir need `--memory {needed / 1e6:,.0f}MB`; {resources.budget / 1e6:,.0f}MB were given",
-            "they are a part of the run (they decide which rows are mixed); give that much memory",
-        )
-
-
-def _stream_windows(sizes: StreamSizes) -> int:
-    return int(2 * (1.0 + sizes.replay) * sizes.window_bytes)
-
-
-def stream_forecast(sizes: StreamSizes, resources: Resources, process: int, model: int, encoded: bool) -> Forecast:
-    return Forecast(
-        process,
-        _stream_windows(sizes),
-        stream_batch_bytes(resources) + READING_BYTES,
-        _DECODING_BYTES if encoded else 0,
-        model,
-        reservoir=sizes.reservoir_bytes,
-    )
 
 
 def shard_forecast(

@@ -25,8 +25,6 @@ class MemorySource:
     """A window holds whole epochs: the first one a single epoch, the others as many as make a window worth its cost."""
 
     ends = "epochs"
-    rows_taken = None
-    has_unsaved = False
 
     def __init__(self, rows: Rows, seed: int, rows_at_once: int = _ROWS_AT_ONCE, whole_table: bool = True) -> None:
         """`whole_table`: no other rows will follow."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streampgs.base.errors import DataError
@@ -17,7 +16,6 @@ from streampgs.data.selecting import (
     computed_labels,
     condition_of,
     notes_of_expressions,
-    selected_sample,
     with_label_expressions,
     with_selected_rows,
 )
@@ -28,7 +26,6 @@ from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.kind import Column
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
-from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.learning import changed_shares, grown, learn, null_shares, text_of_nulls, with_values
@@ -46,11 +43,10 @@ from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
 from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, OtherType, find_layout, holds_only_features
+from streampgs.table.layout import Columns, OtherType, find_layout, holds_only_features
 from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
-STREAM_NAME = "standard input"
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 
 
@@ -73,13 +69,6 @@ class OpenTable(_Learned):
 
     catalog: Catalog
     located: Located
-
-
-@dataclass
-class OpenStream(_Learned):
-    """A stream that is ready for training."""
-
-    layout: Layout
 
 
 @dataclass
@@ -166,30 +155,6 @@ def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions,
         notes += of_labels
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
     return OpenTable(catalog, located, options=options, notes=notes)
-
-
-def open_stream(
-    schema: pa.Schema, sample: list[dict[str, pa.Array]], options: ModelOptions, encoding_options: EncodingOptions
-) -> OpenStream:
-    """Open the table on standard input; its first rows are the sample."""
-    options = with_label_expressions(options, _named(schema, STREAM_NAME))
-    wanted = _wanted(schema, STREAM_NAME, options, encoding_options)
-    plan = None if wanted is None else plan_columns(schema, wanted, _taken(options), STREAM_NAME)
-    find_layout(schema, columns_of(options, plan), STREAM_NAME)
-    if not sample:
-        raise DataError("the stream has no rows", "let the producer write record batches after the schema")
-    sample = selected_sample(sample, options)
-    labels = [LabelCounts.of(name, (types.leaf(batch, name) for batch in sample)) for name in options.labels]
-    notes = notes_of_expressions(options)
-    options, more = learn_labels(options, labels)
-    notes += more
-    encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
-    if encoding is not None:
-        notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample)
-    layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
-    if layout.kind == DENSE and layout.width is None:
-        layout = replace(layout, width=options.feature_count or _width_of(sample))
-    return OpenStream(layout, options=options, encoding=encoding, notes=notes)
 
 
 def grown_table(
@@ -339,15 +304,6 @@ def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]
     """Each shard keeps the number of classes that are known when it joins."""
     classes = columns_of(options, None).class_count
     return [replace(shard, layout=replace(shard.layout, classes=classes)) for shard in shards]
-
-
-def _width_of(sample: list[dict[str, pa.Array]]) -> int:
-    """Features of the first dense row that has any."""
-    for batch in sample:
-        widths = np.diff(types.lists_of(batch["features"])[0])
-        if widths.any():
-            return int(widths[widths > 0][0])
-    raise DataError("no row at the beginning of the stream has features", "write lists of numbers to 'features'")
 
 
 # Labels and encoding.

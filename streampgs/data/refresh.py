@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from glob import has_magic
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -325,7 +326,9 @@ class Refresher:
 
     # Place.
 
-    def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
+    def _without(
+        self, table: Table, look: Look, lost: Collection[int], why: str = "gone, replaced or left out"
+    ) -> Refreshed:
         """The table without the lost shards."""
         new = look if look.changes.new else None
         catalog, starts = table.catalog, table.catalog.shard_starts.tolist()
@@ -342,7 +345,7 @@ class Refresher:
             self.note(f"the window in use has rows of these shards: it starts again without them, after {again} of it")
         cursor = table.schedule.arrive(before, len(catalog.shards), catalog.groups, retired=spans)
         left = replace(table, cursor=cursor)
-        return Refreshed(left, [self._report_lost(left, lost)], new)
+        return Refreshed(left, [self._report_lost(left, lost, why)], new)
 
     def _compacted(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
         """The table with the shards that have the rows of lost ones."""
@@ -359,6 +362,13 @@ class Refresher:
         )
         event = CHANGED, {**_named("lost", names), "lost_rows": 0, **_counts(grown.catalog)}
         return Refreshed(replace(grown, cursor=cursor), [event], look.with_new(rest) if rest else None)
+
+    def with_one(self, table: Table, path: Path, leaving: Collection[int]) -> Refreshed:
+        """The table with one more shard of a stream, and without those that leave its spool."""
+        look = Look(locate([str(path)]), Changes(new=[path]), [])
+        left = self._without(table, look, leaving, "removed from the spool")
+        grown = self.with_new(left.table, look)
+        return replace(grown, events=[*left.events, *grown.events])
 
     def with_new(self, table: Table, look: Look) -> Refreshed:
         """The table with the new shards; the cursor is at a place where they join."""
@@ -403,12 +413,12 @@ class Refresher:
 
     # Report.
 
-    def _report_lost(self, table: Table, lost: Collection[int]) -> tuple[str, dict[str, Any]]:
+    def _report_lost(self, table: Table, lost: Collection[int], why: str) -> tuple[str, dict[str, Any]]:
         names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
         rows = sum(table.catalog.shards[number].rows for number in lost)
         self.note(
-            f"{listed(names)}: gone, replaced or left out; {counted(rows, 'row')} no longer trained on, the model keeps "
-            "what it has learned from them"
+            f"{listed(names)}: {why}; {counted(rows, 'row')} no longer trained on, the model keeps what it has learned from "
+            "them"
         )
         self.found.lost_shards += names
         return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.used)}

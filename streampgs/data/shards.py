@@ -42,8 +42,6 @@ class Reading:
 
 class ShardSource:
     ends = "epochs"
-    rows_taken = None
-    has_unsaved = False
 
     def __init__(
         self,

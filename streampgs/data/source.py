@@ -19,7 +19,7 @@ class Source(Protocol):
 
     @property
     def epoch_rows(self) -> int:
-        """Rows of an epoch; of a stream, the number that replaces it where sigma is searched for."""
+        """Rows of an epoch."""
 
     def prepare(self, last_epoch: int | None) -> None:
         """Load, or compile, the loops that windows need; reading will end before the last epoch."""
@@ -46,14 +46,6 @@ class Source(Protocol):
     @property
     def seconds_waiting(self) -> float:
         """Of all calls of `window`."""
-
-    @property
-    def rows_taken(self) -> int | None:
-        """Rows of a stream that the model has seen or that a checkpoint would hold; None for other sources."""
-
-    @property
-    def has_unsaved(self) -> bool:
-        """Whether `state` holds more than at its last call, although training has not advanced."""
 
     def state(self) -> Bundle: ...
 

@@ -77,7 +77,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "t": lanes.steps,
         "rows": saved.meter.rows,
         "epoch": saved.cursor.epoch,
-        "stream_rows": saved.rows_taken,
+        "stream_rows": saved.stream_rows,
         "clipped_values": saved.clipped,
         "features": lanes.features,
         "dual_sha256": digest_of(saved.lineages),
@@ -101,7 +101,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "judged": asdict(progress.marks[-1]) if progress.marks else None,
         "seconds_training": saved.meter.seconds_training,
         "sizes": asdict(record.sizes),
-        "catalog": _saved_summary(saved),
+        "catalog": summary(saved.catalog()),
         "retired": _retired(saved),
         "arrivals": [asdict(arrival) for arrival in saved.cursor.arrivals],
     }
@@ -177,21 +177,9 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _saved_summary(saved: SavedRun) -> dict[str, Any]:
-    catalog = saved.catalog()
-    if catalog is not None:
-        return summary(catalog)
-    assert saved.record.stream is not None
-    layout = saved.record.stream.layout
-    counts = dict.fromkeys(("shards", "rows", "left_out", "groups", "entries", "bytes"), 0)
-    return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
-
-
 def _retired(saved: SavedRun) -> dict[str, int]:
     """The shards of the catalog that are not trained on any more."""
     catalog = saved.catalog()
-    if catalog is None:
-        return {"shards": 0, "rows": 0}
     numbers = retired_shards(catalog, [span for arrival in saved.cursor.arrivals for span in arrival.retired])
     return {"shards": len(numbers), "rows": sum(catalog.shards[number].rows for number in numbers)}
 

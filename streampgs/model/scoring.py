@@ -1,5 +1,5 @@
-"""Scores of rows. Rows in memory take the way of the rows of a stream: record batches are encoded, checked and copied into a
-window. Rows of shards get into windows by the loader. From a window on both ways are one."""
+"""Scores of rows. Record batches in memory are encoded, checked and copied into a window. Rows of shards get into windows by
+the loader. From a window on both ways are one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from streampgs.data.feature_maps import FeatureMap
 from streampgs.encoding.encoding import Encoding
 from streampgs.kernels.placing_loop import score_rows
 from streampgs.losses import Vector
+from streampgs.reading.batches import BatchEncoder
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.placing import RowRules
-from streampgs.reading.stream_rows import StreamEncoder
 from streampgs.reading.window import Window
 from streampgs.table.layout import SPARSE, Columns, Layout, find_layout, refuse_missing
 
@@ -97,12 +97,12 @@ class Scorer:
                 )
             first += batch.num_rows
 
-    def _encoder(self, schema: pa.Schema, columns: Columns) -> StreamEncoder:
+    def _encoder(self, schema: pa.Schema, columns: Columns) -> BatchEncoder:
         layout = find_layout(schema, columns, TABLE)
         refuse_missing({TABLE: schema}, columns)
         check_layout(layout, self.layout, self.features, "rows")
         width = None if layout.kind == SPARSE else self.features
-        return StreamEncoder(layout, RowRules(columns, False, False, width), lambda row: f"row {row}")
+        return BatchEncoder(layout, RowRules(columns, False, False, width), lambda row: f"row {row}")
 
     def _checked(self, offset: Any) -> Vector | None:
         if offset is None and self.offset_column is not None:

@@ -69,7 +69,7 @@ MOST_THREADS = 256
 KEEP, MOST_KEPT = 3, 1000
 MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
-STREAM_REPLAY, MOST_STREAM_REPLAY = 0.5, 16.0
+STREAM_PASSES, STREAM_REPLAY, SPOOL_BYTES = 1, 0.5, 4 * 10**9
 PASSES, MOST_PASSES = 3, 100
 REPLAY, MOST_REPLAY = 3.0, 100.0
 SMALLEST_MEMORY = 48 * 10**6
@@ -563,16 +563,20 @@ class Growth(Checked):
         "Do not train on this shard from now on: its path, or a folder or glob. Can be repeated.", command="resume")
     passes: int | None = option(None, Number("N", 1, MOST_PASSES, whole=True), GROWTH,
         "How often an update trains on the rows of new shards. An update follows when shards arrive after the end of an "
-        "epoch.", shown=f"{PASSES}, or as before")
+        "epoch.", shown=f"{PASSES}, or as before; for a stream {STREAM_PASSES}")
     replay: float | None = option(None,
         Number("RATIO", 0.0, MOST_REPLAY, remedy="1 replays one old row per new row, 0.5 one per two, 0 none"), GROWTH,
-        "Old rows that an update trains on again for each new row. For a stream (DATA is '-': Arrow IPC on standard input): "
-        "per new row of the stream, drawn from a uniform sample of all rows so far.",
+        "Old rows that an update trains on again for each new row.",
         shown=f"{REPLAY:g}, or as before; for a stream {STREAM_REPLAY:g}")
     follow: bool = option(False, Flag(), GROWTH,
         "Wait for more shards when all rows are used. Ctrl-C or SIGTERM ends it.")
     poll_seconds: float = option(10.0, Duration(above=True), GROWTH,
-        "Time between looks for new shards, for --follow.", flag="--poll")
+        "Time between looks for new shards, for --follow. Rows of a stream that comes slowly are trained on after this time.",
+        flag="--poll")
+    spool: int | None = option(None,
+        Size(low=1 << 24, remedy="it holds 16 shards of at least 1 MiB"), STREAMS,
+        "Most disk that the rows of a stream take (DATA is '-': Arrow IPC on standard input). When it is full, rows that were "
+        "trained on leave at random; the producer waits for the others.", shown=size_text(SPOOL_BYTES), command="train")
     accept_touched: bool = option(False, Flag(), COMMON,
         "Accept shards of which only the time stamp changed.", command="resume")
     accept_removed: bool = option(False, Flag(), COMMON,

@@ -42,7 +42,7 @@ def status_text(status: Status) -> str:
     if status.update is not None:
         epoch = f"update, {status.update}"
     parts = [
-        epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
+        epoch,
         *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",

@@ -35,6 +35,7 @@ _OWN_NAMES = {
     "encoding.arrows",
     "cache",
     "data",
+    "spool",
     "validation",
     "lock",
     "metrics.jsonl",
@@ -61,6 +62,11 @@ class RunFolder:
     def data(self) -> Path:
         """Shards of rows that came from the memory of a program."""
         return self.path / "data"
+
+    @property
+    def spool(self) -> Path:
+        """Shards of the rows of a stream."""
+        return self.path / "spool"
 
     @property
     def metrics(self) -> Path:
@@ -104,12 +110,11 @@ class RunFolder:
 
     # The record and the catalog.
 
-    def create(self, record: dict[str, Any], catalog: Catalog | None, encoding: Encoding | None = None) -> None:
-        """Write the files of a new run. A run on a stream has no catalog."""
+    def create(self, record: dict[str, Any], catalog: Catalog, encoding: Encoding | None = None) -> None:
+        """Write the files of a new run."""
         if encoding is not None:
             self.write_encoding(encoding)
-        if catalog is not None:
-            self.write_catalog(catalog)
+        self.write_catalog(catalog)
         write_sealed(self._record_path, iter(()), pa.schema({}), record)
 
     def record(self) -> dict[str, Any]:

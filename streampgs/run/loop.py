@@ -17,8 +17,8 @@ from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import Guard
 
-LOOK, CONVERGED = "look", "converged"
-"""The reasons to stop at a place where new shards may join, and where more epochs would hardly change the model."""
+LOOK, CONVERGED, END_OF_STREAM = "look", "converged", "end of stream"
+"""The reasons to stop: a place where new shards may join, more epochs that would hardly change the model, no more rows."""
 # A call of the engine is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are compared where
 # such stretches end, which are fixed rows of a window.
 _STRETCH_ROWS = 8192

@@ -29,10 +29,10 @@ class Trial(Protocol):
 
 
 def refuse_trial(record: RunRecord, growth: Growth) -> None:
-    if record.stream is not None:
+    if record.spool is not None:
         raise OptionError(
             "--validation or --fail-if when a stream is resumed",
-            "leave them out: the rows of a stream cannot be given back; `streampgs evaluate` measures the model",
+            "leave them out; `streampgs evaluate` measures the model",
         )
     if growth.follow:
         raise OptionError("--validation or --fail-if together with --follow", "give one of them")

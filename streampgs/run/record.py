@@ -12,10 +12,8 @@ from streampgs.options.commands import KEEP, MOST_KEPT, Limits, ModelOptions
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
-from streampgs.reading.mixed_window import StreamSizes
 from streampgs.run.checkpoint import Kept
 from streampgs.table.catalog import Catalog
-from streampgs.table.layout import Layout
 
 _CHANGING = (
     "options",
@@ -31,14 +29,6 @@ _CHANGING = (
     "rejected",
     "on_trial",
 )
-
-
-@dataclass(frozen=True)
-class StreamRecord:
-    """Of a run on a stream."""
-
-    sizes: StreamSizes
-    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -65,8 +55,8 @@ class RunRecord:
     """The digest of the run's encoding; None: rows are used as they are."""
     decoder_bytes: Count = 0
     """The memory that decoding a group takes, where it was measured."""
-    stream: StreamRecord | None = None
-    """None: the run trains on shards."""
+    spool: Positive | None = None
+    """The most bytes that the rows of a stream take on disk; None: the run does not train on a stream."""
     updates: UpdateSizes = USUAL_UPDATES
     keep: Positive = KEEP
     """How many checkpoints are kept, and how many before updates."""

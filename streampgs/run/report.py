@@ -31,8 +31,6 @@ class Status:
     gap: float | None
     lanes: int
     """Models in training."""
-    stream_rows: int | None
-    """Rows of the stream in windows so far, including the current one; None: not a stream."""
     update: str | None
     """The pass of an update; None in an epoch."""
     fraction: float
@@ -76,8 +74,6 @@ class Report:
     dual_sha256: str | None
     checkpoint: str | None
     stopped_by: str
-    stream_rows: int | None
-    """Rows of the stream that were taken; the next session begins after them. None: not a stream."""
     skipped_rows: dict[str, int]
     """In this call, by reason. Each row counts once, in the epoch in which its shard joined."""
     skipped_rows_of_run: dict[str, int]
@@ -93,6 +89,8 @@ class Report:
     epoch, 'would train an update', or 'nothing new'."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
+    stream_rows: int | None = None
+    """Rows of the stream that have reached the disk; the next session begins after them. None: not a stream."""
     seconds_this_call: float = 0.0
     """Of all that this call did so far: it opened data, searched, trained, waited and saved."""
     update: dict[str, Any] | None = None

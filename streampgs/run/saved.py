@@ -13,12 +13,12 @@ from streampgs.engine.worker import clipped_in, cursor_in
 from streampgs.learn.lanes import Lanes, relative_gap
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
-from streampgs.reading.stream_state import rows_taken
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import Lineages
 from streampgs.run.meter import Meter
 from streampgs.run.record import RunRecord
+from streampgs.run.spool import rows_in_spool
 from streampgs.run.words import resume_command
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog
@@ -34,8 +34,8 @@ class SavedRun:
     lineages: Lineages
     meter: Meter
     cursor: Cursor
-    rows_taken: int | None
-    """Of a stream."""
+    stream_rows: int | None
+    """How many rows of the stream have reached the disk; None for a run on shards."""
     clipped: dict[str, int]
     """How many values of each column were clipped."""
     map: FeatureMap | None
@@ -61,23 +61,11 @@ class SavedRun:
         limit, gap = self.record.limits.relative_gap, relative_gap(self.race.lanes)
         return limit is not None and gap is not None and gap <= limit and self.cursor.begins_epoch
 
-    def catalog(self) -> Catalog | None:
-        """The shards that were known; None for a stream."""
-        if self.record.stream is not None:
-            return None
+    def catalog(self) -> Catalog:
+        """The shards that were known."""
         catalog = self.folder.catalog()
         with understanding(self.checkpoint.path):
             return catalog_at(self.checkpoint.sections["worker"], self.cursor, catalog)
-
-
-def _rows_taken(record: RunRecord, checkpoint: Checkpoint | None) -> str:
-    """Where the stream has to continue: a run on a stream may have read rows before its first step."""
-    if record.stream is None:
-        return ""
-    if checkpoint is None:
-        return "; no row of its stream was saved"
-    with understanding(checkpoint.path):
-        return f"; {rows_taken(checkpoint.sections['worker']):,} rows of its stream were saved"
 
 
 def saved_run(run: Path, path: Path | None = None) -> SavedRun:
@@ -85,12 +73,10 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
     folder = RunFolder(run)
     record = folder.run_record()
     checkpoint = folder.newest_checkpoint() if path is None else read_checkpoint(path)
-    if checkpoint is None or "lanes" not in checkpoint.sections:
-        resume = resume_command(run, record.stream is not None)
+    if checkpoint is None:
+        resume = resume_command(run, record.spool is not None)
         ignored = f"; the name of '{folder.lookalikes()[0]}' is not that of a checkpoint" if folder.lookalikes() else ""
-        raise RunError(
-            f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"
-        )
+        raise RunError(f"run '{run}' has no model yet{ignored}", f"train it first: {resume}")
     race, meter, maps = Race(Lanes()), Meter(), MapStage()
     if maps.name in checkpoint.sections:
         checkpoint.restore(maps)
@@ -99,7 +85,6 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
     checkpoint.restore(meter)
     with understanding(checkpoint.path):
         worker = checkpoint.sections["worker"]
-        taken = rows_taken(worker) if record.stream is not None else None
         return SavedRun(
             folder,
             checkpoint,
@@ -108,7 +93,7 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
             lineages,
             meter,
             cursor_in(worker),
-            taken,
+            None if record.spool is None else rows_in_spool(folder.spool),
             clipped_in(worker),
             maps.map,
         )

@@ -49,13 +49,12 @@ class Saver:
     def save(
         self,
         key: tuple[Any, ...],
-        has_unsaved: bool,
         rows: int,
         sections: Callable[[], Mapping[str, Bundle]],
         kept: Kept,
     ) -> None:
-        """Write a checkpoint, unless `key` is that of the last one and there is nothing else to save."""
-        if self._in_step or (self._saved == key and not has_unsaved):
+        """Write a checkpoint, unless `key` is that of the last one."""
+        if self._in_step or self._saved == key:
             return
         self.checkpoint = self._folder.write_checkpoint(sections(), rows, kept)
         self._saved = key

@@ -44,6 +44,8 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Session, StopRequest
+from streampgs.run.spool import rows_in_spool
+from streampgs.run.standard_input import largest_batch
 from streampgs.run.words import few_blocks_hint, memory_choices, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
@@ -83,16 +85,24 @@ class ShardInput:
         return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
 
     def facts(self) -> dict[str, Any]:
-        return {"shards": len(self.table.used.shards)}
+        facts = {"shards": len(self.table.used.shards)}
+        return facts if self.stream_rows is None else {**facts, "stream_rows": self.stream_rows}
+
+    @property
+    def stream_rows(self) -> int | None:
+        """How many rows of the stream have reached the disk; None for a run on shards."""
+        return None if self.record.spool is None else rows_in_spool(Path(self.record.sources[0]))
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
         catalog = self.table.catalog
         if SOLVERS[self.record.options.solver].needs.columns:
             feature_bytes += COLUMN_BYTES
-        return shard_forecast(
+        forecast = shard_forecast(
             catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
             features * feature_bytes,
         )  # fmt: skip
+        reads_stream = self.record.spool is not None
+        return replace(forecast, reading=forecast.reading + largest_batch(self.resources)) if reads_stream else forecast
 
     def choices(self, window: Window, features: int) -> dict[str, str]:
         record, table = self.record, self.table
@@ -134,9 +144,10 @@ def open_shards(
     session: Session,
     stop: StopRequest,
 ) -> OpenTable:
+    """Open the shards of a new run. A run that is to grow keeps columns of one value."""
     if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, session.note, stop):
         raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
-    opened = open_table(sources, options, encoding_options, growing=growth.follow)
+    opened = open_table(sources, options, encoding_options, growing=growth.follow or growth.spool is not None)
     for note in opened.notes:
         session.note(note)
     refuse_remote(opened.catalog, run, resources)
@@ -185,6 +196,7 @@ def start_on_shards(
         opened.decoder_bytes,
         keep=resources.keep or KEEP,
         updates=USUAL_UPDATES.changed_by(growth),
+        spool=growth.spool,
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
     refuse_impossible(options, catalog)
@@ -201,7 +213,7 @@ def resume_on_shards(
     check_fits(record.sizes, resources, record.decoder_bytes)
     catalog = folder.catalog()
     if checkpoint is None:
-        catalog = catalog.as_at_the_start()
+        catalog = catalog.as_at_the_start() if record.spool is None else catalog.first(1)
         cursor = beginning(catalog)
     else:
         with understanding(checkpoint.path):

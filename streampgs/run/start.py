@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -11,47 +12,30 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from streampgs.base.checks import understanding
-from streampgs.base.errors import BadRow, DataError, OptionError, StreampgsError, command_words, counted
+from streampgs.base.errors import BadRow, OptionError, StreampgsError, command_words, counted
 from streampgs.base.faults import exists
 from streampgs.base.printable import LONGEST_LINE
-from streampgs.data.budget import (
-    memory_needed,
-    refuse_too_many_supports,
-    stream_memory_needed,
-    stream_sizes,
-    table_bytes,
-)
-from streampgs.data.refresh import Look, Refreshed, Refresher, Table
+from streampgs.data.budget import memory_needed, refuse_too_many_supports, table_bytes
+from streampgs.data.refresh import Refresher
 from streampgs.engine.worker import cursor_in
-from streampgs.formats.allowance import decoding_within, in_opening, in_training
+from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.learn.learner import learner_named
-from streampgs.options.commands import (
-    MOST_STREAM_REPLAY,
-    STREAM_REPLAY,
-    EncodingOptions,
-    Growth,
-    Limits,
-    ModelOptions,
-    NewLimits,
-    Resources,
-)
+from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, NewLimits, Resources
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
-from streampgs.order.cursor import Place
-from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
+from streampgs.run.following import report_growth, trained, with_waiting
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
 from streampgs.run.lineages import digest_of
 from streampgs.run.lock import RunLock
 from streampgs.run.log import Log
-from streampgs.run.loop import CONVERGED, LOOK, Loop, used_up
+from streampgs.run.loop import Loop, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
 from streampgs.run.report import (
-    PAUSED,
     TRAINED,
     WOULD_TRAIN,
     WOULD_UPDATE,
@@ -62,17 +46,14 @@ from streampgs.run.report import (
     StopRequest,
 )
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
-from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
-from streampgs.run.trainer import Input, Trainer
+from streampgs.run.spool import Spooler
+from streampgs.run.standard_input import STANDARD_INPUT
+from streampgs.run.stream import growth_of_stream, new_spool, refuse_for_stream, spool_of
+from streampgs.run.trainer import Trainer
 from streampgs.run.undo import undo
-from streampgs.run.words import nothing_to_do, resume_command, unmoved_text, waiting_text
+from streampgs.run.words import nothing_to_do, resume_command, unmoved_text
 from streampgs.stores.addresses import is_address
 
-_OF_SHARDS = (
-    *("add", "data", "leave_out", "passes", "follow"),
-    *("accept_touched", "accept_removed", "accept_changes", "accept_rejected"),
-)
-"""Options of growth that do not apply to a stream."""
 _MOST_NAMES = 100  # of files in an event of the history
 
 
@@ -97,36 +78,62 @@ def train(
     refuse_too_many_supports(options, resources)
     _refuse_unreachable_targets(options, limits)
     _refuse_updates(options, growth)
-    on_stream = STANDARD_INPUT in sources
-    data: Input
-    if on_stream:
-        _refuse_options_of_shards(sources, growth)
-        stop.opening = False
-        stream_input.refuse_options(options, limits, resources)
-        replay = _stream_replay(growth)
-        stream_sizes(resources, replay, 1)  # refuses a window that does not fit
-        stream, opened_stream = open_standard_input(options, encoding_options, resources, stop)
-        for note in opened_stream.notes:
-            session.note(note)
-    else:
-        with decoding_within(in_opening(resources.budget)):
-            opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+    if STANDARD_INPUT in sources:
+        if len(sources) > 1:
+            raise OptionError("'-' next to other data", "train on a stream alone, or on shards")
+        refuse_for_stream(options, limits, resources, growth)
+        return _train_on_stream(folder, options, limits, resources, session, stop, encoding_options, growth)
+    if growth.spool is not None:
+        raise OptionError("--spool without a stream", "leave it out: it bounds the disk that the rows of a stream take")
+    with decoding_within(in_opening(resources.budget)):
+        opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
     stop.opening = False
-    _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
+    _refuse_unreachable_targets(opened.options, limits)  # the loss is known now
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
-        if on_stream:
-            data = start_on_stream(folder, stream, opened_stream, limits, resources, replay)
-            facts: dict[str, Any] = {"stream_rows": 0}
-        else:
-            limits = limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs)
-            data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
-            facts = {"table_rows": data.table.catalog.rows}
-        trainer = Trainer(folder, data, session, stop, resources)
-        trainer.event(STARTED, **facts, **_choices(data.record))
-        with _failure_recorded(folder, trainer.place), _after_a_fix(run, data.record):
-            return Log(folder, session).ended(_trained(trainer, Refresher(growth, session.note, session.found)))
+        limits = limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs)
+        data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
+        return _begun(Trainer(folder, data, session, stop, resources), growth)
+
+
+def _train_on_stream(
+    folder: RunFolder,
+    options: ModelOptions,
+    limits: Limits,
+    resources: Resources,
+    session: Session,
+    stop: StopRequest,
+    encoding_options: EncodingOptions,
+    growth: Growth,
+) -> Report:
+    """The columns are learned from the first shard of the stream."""
+    stop.opening = False
+    growth, is_new = growth_of_stream(growth), not exists(folder.path)
+    folder.make()
+    try:
+        with RunLock(folder.path):
+            folder.refuse_if_taken()
+            with new_spool(folder, growth, resources, stop) as (spooler, shard):
+                resources = replace(resources, no_cache=True)
+                with decoding_within(in_opening(resources.budget)):
+                    opened = open_shards(
+                        folder.path, [str(shard)], options, resources, encoding_options, growth, session, stop
+                    )
+                _refuse_unreachable_targets(opened.options, limits)
+                data = start_on_shards(folder, [str(folder.spool)], opened, limits, resources, growth, session)
+                return _begun(Trainer(folder, data, session, stop, resources), growth, spooler)
+    finally:
+        if is_new and not folder.exists:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _begun(trainer: Trainer, growth: Growth, spooler: Spooler | None = None) -> Report:
+    folder, record = trainer.folder, trainer.data.record
+    trainer.event(STARTED, table_rows=trainer.data.table.catalog.rows, **_choices(record))
+    refresher = Refresher(growth, trainer.observer.note, trainer.observer.found)
+    with _failure_recorded(folder, trainer.place), _after_a_fix(folder.path, record):
+        return Log(folder, trainer.observer).ended(trained(trainer, refresher, spooler=spooler))
 
 
 def resume(
@@ -151,13 +158,9 @@ def resume(
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
     _refuse_for(record, limits, growth, trial)
-    if record.stream is not None:
-        stop.opening = False
-        _refuse_options_of_shards([STANDARD_INPUT], growth)
-        for name in ("sigma", "replay"):
-            if getattr(growth, name) is not None:
-                raise OptionError(f"--{name} when a stream is resumed", "a new run may have another one")
-        stream_input.refuse_options(record.options, limits, resources)
+    if record.spool is not None:
+        refuse_for_stream(record.options, limits, resources, growth)
+        growth = replace(growth, accept_removed=True)  # shards that have left the spool
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
@@ -175,37 +178,34 @@ def resume(
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             if resources.keep and checkpoint:  # before anything is written: the disk may be full
                 remove_old(run, rows_in_name(checkpoint.path), record.kept)
-            refreshed: Refreshed | None = None
-            new: Look | None = None
-            data: Input
-            if record.stream is not None:
-                resources = with_default_memory(resources, session.note, stream_memory_needed(record.stream.sizes))
-                data = resume_on_stream(folder, record, checkpoint, resources, session, stop, skip_taken)
-                facts: dict[str, Any] = {"stream_rows": data.stream.given}
-            else:
-                resources = _with_memory(resources, record, folder, session)
-                shards = resume_on_shards(folder, record, checkpoint, resources, session)
-                facts = shards.facts()
-                with decoding_within(in_opening(resources.budget)):
-                    refreshed = refresher.after_pause(shards.table, stop)
-                    new = refreshed.new
-                    if new is not None and checkpoint is None:
-                        refreshed, new = refresher.with_new(refreshed.table, new), None
-                stop.opening = False
-                data = shards.refreshed(folder, refreshed)
+            resources = _with_memory(resources, record, folder, session)
+            shards = resume_on_shards(folder, record, checkpoint, resources, session)
+            facts = shards.facts()
+            with decoding_within(in_opening(resources.budget)):
+                refreshed = refresher.after_pause(shards.table, stop)
+                new = refreshed.new
+                if new is not None and checkpoint is None and record.spool is None:
+                    refreshed, new = refresher.with_new(refreshed.table, new), None
+            stop.opening = False
+            data = shards.refreshed(folder, refreshed)
+            spooler: Spooler | None = None
+            if record.spool is not None:
+                joined = data.table.catalog
+                spooler = spool_of(
+                    folder, record, joined, resources, growth, session, stop, stream is not None, skip_taken
+                )  # fmt: skip
             trainer = Trainer(folder, data, session, stop, resources)
             trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
             if checkpoint is not None:
                 trainer.restore(checkpoint)
         trainer.event(RESUMED, **{**_choices(record), **facts})
-        if refreshed is not None:
-            _report_growth(trainer, refreshed)
+        report_growth(trainer, refreshed)
         if session.found.incomplete_files:
             names = session.found.incomplete_files
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
             before = digest_of(trainer.models.lineages) if trainer.models.started else None
-            report = _trained(trainer, refresher, new)
+            report = trained(trainer, refresher, new, spooler)
             if trainer.models.by_passes and report.outcome == TRAINED and report.dual_sha256 == before:
                 session.note(unmoved_text(report.rows_this_call, run))
                 report = replace(report, notes=[*session.notes])
@@ -227,7 +227,7 @@ def rehearsed(
     folder, session = RunFolder(run), Session(observer or Silent())
     growth, stop = growth or Growth(), stop or StopRequest()
     record = folder.run_record()
-    if record.stream is not None or growth.follow:
+    if record.spool is not None or growth.follow:
         raise OptionError(
             f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
         )
@@ -258,7 +258,7 @@ def rehearsed(
         session.note(f"dry run: nothing was changed; without --dry-run this resume {outcome}")
         return replace(trainer.report("dry run"), outcome=outcome)
     report = trainer.report(reached)
-    return report if new is None else _with_waiting(trainer, report, new)
+    return report if new is None else with_waiting(trainer, report, new)
 
 
 def _refuse_for(record: RunRecord, limits: Limits | NewLimits, growth: Growth, trial: Trial | None) -> None:
@@ -298,7 +298,7 @@ def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
     try:
         yield
     except BadRow as error:
-        if record.stream is not None:
+        if record.spool is not None:  # its file is nobody's to fix
             raise
         raise BadRow(
             error.found,
@@ -400,122 +400,11 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
         )
 
 
-def _stream_replay(growth: Growth) -> float:
-    replay = STREAM_REPLAY if growth.replay is None else growth.replay
-    if replay > MOST_STREAM_REPLAY:
-        raise OptionError(f"`--replay {replay:g}` for a stream", f"give at most {MOST_STREAM_REPLAY:g}")
-    return replay
-
-
-def _refuse_options_of_shards(sources: Sequence[str], growth: Growth) -> None:
-    if len(sources) > 1:
-        raise OptionError("'-' next to other data", "train on a stream alone, or on shards")
-    given = [f"--{name.replace('_', '-')}" for name in _OF_SHARDS if getattr(growth, name)]
-    if given:
-        raise OptionError(f"{given[0]} with a stream", "it is for shards: leave it out, a stream grows automatically")
-
-
 def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_taken: bool) -> None:
-    if record.stream is not None and stream != STANDARD_INPUT:
-        raise OptionError(f"run '{run}' trains on a stream: name it with '-'", resume_command(run, on_stream=True))
-    if record.stream is None and (stream is not None or skip_taken):
+    if record.spool is None and (stream is not None or skip_taken):
         raise OptionError(
             f"run '{run}' trains on shards, not on '{stream}'" if stream else "--skip-taken without a stream",
             f"{resume_command(run)} continues with them and with new shards in their folders",
         )
-
-
-# Training, and following.
-
-
-def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) -> Report:
-    """`new`: shards that have not joined yet."""
-    with decoding_within(in_training(trainer.resources.budget, trainer.data.record.decoder_bytes)):
-        if not isinstance(trainer.data, ShardInput):
-            return trainer.train()
-        if refresher.growth.follow:
-            return _followed(trainer, refresher, new)
-        if new is not None and not _has_joined(trainer, refresher, new):
-            report = trainer.train(_joining_place(trainer))
-            if report.stopped_by != LOOK:
-                return _with_waiting(trainer, report, new)
-            new = refresher.look_for_new(_table(trainer))
-            if new is None or not _has_joined(trainer, refresher, new):
-                _continue_on(trainer, Refreshed(_table(trainer)))
-        return trainer.train()
-
-
-def _with_waiting(trainer: Trainer, report: Report, new: Look) -> Report:
-    """A limit was reached before the new shards could join."""
-    names = [str(path) for path in new.changes.new]
-    if report.outcome != PAUSED:
-        trainer.observer.note(waiting_text(len(names), report.stopped_by, trainer.cursor, trainer.folder.path))
-    found = replace(report.found, waiting_shards=names)
-    return replace(report, found=found, notes=[*trainer.observer.notes])
-
-
-def _joining_place(trainer: Trainer) -> Place:
-    table = _table(trainer)
-    return table.schedule.joins_at(table.cursor).place
-
-
-def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
-    """The shards join, if training is at a place where they can, and goes on from there."""
-    table = _table(trainer)
-    is_at_limit = used_up(trainer.data.record.limits, trainer.meter) is not None
-    if is_at_limit or table.schedule.joins_at(table.cursor) != table.cursor:
-        return False
-    with decoding_within(in_opening(trainer.resources.budget)):
-        grown = refresher.with_new(table, new)
-    trainer.save()
-    _continue_on(trainer, grown)
-    return True
-
-
-def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Report:
-    """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
-    noted = False
-    while True:
-        if new is not None and trainer.stop.reason is None and _has_joined(trainer, refresher, new):
-            new = None
-        epoch, limit = trainer.cursor.epoch + 1, trainer.data.record.limits.epochs
-        until = (epoch, 0, 0) if limit is None or epoch < limit else None
-        try:
-            report = trainer.train(until if new is None else _joining_place(trainer))
-        except DataError:
-            again = refresher.found_again(_table(trainer), trainer.stop)
-            if again is None:
-                raise
-            _continue_on(trainer, again)
-            continue
-        if report.stopped_by == LOOK:
-            refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
-        elif report.stopped_by in ("epochs", CONVERGED):
-            if not noted:
-                trainer.observer.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
-                noted = True
-            refreshed = refresher.wait(_table(trainer), trainer.stop)
-        else:
-            return report if new is None else _with_waiting(trainer, report, new)
-        new = None
-        if refreshed is None:
-            assert trainer.stop.reason is not None
-            return trainer.report(trainer.stop.reason)
-        _continue_on(trainer, refreshed)
-
-
-def _table(trainer: Trainer) -> Table:
-    """The run's table, at the row that training has reached."""
-    assert isinstance(trainer.data, ShardInput)
-    return replace(trainer.data.table, cursor=trainer.cursor)
-
-
-def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
-    assert isinstance(trainer.data, ShardInput)
-    trainer.continue_on(trainer.data.refreshed(trainer.folder, refreshed))
-    _report_growth(trainer, refreshed)
-
-
-def _report_growth(trainer: Trainer, refreshed: Refreshed) -> None:
-    for kind, facts in refreshed.events:
-        trainer.event(kind, **facts)
+    if stream not in (None, STANDARD_INPUT) or (skip_taken and stream is None):
+        raise OptionError(f"run '{run}' trains on a stream: name it with '-'", resume_command(run, on_stream=True))

@@ -5,19 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.base.checks import encode
 from streampgs.base.errors import Diverged
-from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
-from streampgs.data.row_form import RowForm
-from streampgs.data.source import Source
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.options.commands import Resources
 from streampgs.order.cursor import Cursor, Place
-from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import refuse_too_wide
@@ -30,6 +26,7 @@ from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
+from streampgs.run.shard_input import ShardInput
 from streampgs.run.shown import Shown
 from streampgs.run.words import (
     chosen_text,
@@ -42,42 +39,9 @@ from streampgs.run.words import (
 )
 
 
-class Input(Protocol):
-    """The data of a run: shards as they are catalogued, or a stream."""
-
-    @property
-    def record(self) -> RunRecord: ...
-
-    @property
-    def form(self) -> RowForm: ...
-
-    @property
-    def cursor(self) -> Cursor:
-        """Where training continues."""
-
-    def with_record(self, record: RunRecord) -> Input: ...
-
-    def source(self, rules: RowRules) -> Source: ...
-
-    def facts(self) -> dict[str, Any]:
-        """The facts about the data in every event of the history."""
-
-    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        """The memory of the process at its peak."""
-
-    def choices(self, window: Window, features: int) -> dict[str, str]:
-        """In words, 'data' first."""
-
-    def hints(self, window: Window) -> list[str]:
-        """Notes for the user about the first window."""
-
-    def remarks(self, source: Source) -> list[str]:
-        """Notes for the user when training has stopped."""
-
-
 class Trainer:
     def __init__(
-        self, folder: RunFolder, data: Input, session: Session, stop: StopRequest, resources: Resources
+        self, folder: RunFolder, data: ShardInput, session: Session, stop: StopRequest, resources: Resources
     ) -> None:
         self.folder, self.observer, self.stop, self.resources = folder, session, stop, resources
         self.data = data
@@ -92,11 +56,10 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
-        if "lanes" in sections:  # of a stream there may be rows without a model
-            self.models.maps.restore_from(checkpoint)
-            self.models.lineages.restore_all(checkpoint)
-            self.models.take_in(self.data.form)
-            checkpoint.restore(self.models)
+        self.models.maps.restore_from(checkpoint)
+        self.models.lineages.restore_all(checkpoint)
+        self.models.take_in(self.data.form)
+        checkpoint.restore(self.models)
         checkpoint.restore(self.meter)
         self.worker = self.new_worker()
         checkpoint.restore(self.worker)
@@ -115,7 +78,7 @@ class Trainer:
         self.worker = self.worker or self.new_worker()
         self._save()
 
-    def continue_on(self, data: Input) -> None:
+    def continue_on(self, data: ShardInput) -> None:
         """Train on other data from now on: shards have come or gone."""
         before, form = self.data.form, data.form
         grown = form.encoding is not before.encoding or form.options.classes != before.options.classes
@@ -138,7 +101,7 @@ class Trainer:
         limits = self.data.record.limits
         loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
         reached = loop.reached()
-        if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
+        if reached is not None:
             if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
             self._save()
@@ -149,11 +112,15 @@ class Trainer:
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
         self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
-        self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         self._save()
+        return self.report(LOOK) if stopped_by == LOOK else self.ended(stopped_by)
+
+    def ended(self, stopped_by: str) -> Report:
+        """Of training that has ended by a limit, a stop, or the end of a stream."""
+        self.worker = self.worker or self.new_worker()
+        self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         report = self.report(stopped_by)
-        if stopped_by != LOOK:
-            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **_taken(worker))
+        self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
@@ -236,13 +203,13 @@ class Trainer:
     def _save(self) -> None:
         worker, models = self.worker, self.models
         assert worker is not None
-        if not models.started and not worker.source.rows_taken:
+        if not models.started:
             return
         record = self.data.record
         if record.trial == self.meter.rows:
             return  # the run may have to return to the checkpoint as it is
         key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
-        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
+        self.saver.save(key, self.meter.rows, self._sections, record.kept)
 
     def accept(self) -> None:
         """The resume is no longer on trial."""
@@ -251,7 +218,7 @@ class Trainer:
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
-        stages = [*(self.models.stages() if self.models.started else [self.models]), self.meter, self.worker]
+        stages = [*self.models.stages(), self.meter, self.worker]
         return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
 
     def place(self) -> tuple[int, int]:
@@ -268,17 +235,13 @@ class Trainer:
         if stopped_by == self.stop.reason:
             outcome = PAUSED
             if not self.meter.rows_this_call:
-                on_stream = self.data.record.stream is not None
+                on_stream = self.data.record.spool is not None
                 self.observer.note(stopped_early(stopped_by, self.meter.rows, self.folder.path, on_stream))
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
+        report = replace(report, stream_rows=self.data.stream_rows)
         return _with_findings(report, self.observer, self.data.form.encoding)
-
-
-def _taken(worker: Worker) -> dict[str, int]:
-    taken = worker.source.rows_taken
-    return {} if taken is None else {"stream_rows": taken}
 
 
 def _clipped(worker: Worker, before: Collection[str]) -> list[str]:

@@ -75,7 +75,7 @@ def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) ->
     remove_after(folder.path, found.rows)
     names = tuple(str(shard.path) for shard in joined)
     undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows, names)
-    shards = _shards(to_restore, record)
+    shards = _shards(to_restore)
     folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
     return undone
 
@@ -111,15 +111,11 @@ def _rows(record: RunRecord, wanted: str) -> int | None:
 
 
 def _steps(checkpoint: Checkpoint) -> int:
-    if "lanes" not in checkpoint.sections:  # of a stream there may be rows without a model
-        return 0
     lanes = Lanes()
     checkpoint.restore(lanes)
     return lanes.steps
 
 
-def _shards(checkpoint: Checkpoint, record: RunRecord) -> dict[str, int]:
-    if record.stream is not None:
-        return {}
+def _shards(checkpoint: Checkpoint) -> dict[str, int]:
     with understanding(checkpoint.path):
         return {"shards": cursor_in(checkpoint.sections["worker"]).arrivals[-1].shards}

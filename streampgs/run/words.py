@@ -21,7 +21,6 @@ from streampgs.options.commands import Limits, ModelOptions
 from streampgs.options.solvers import SOLVERS, learner_for, solver_of
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
-from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
@@ -279,7 +278,7 @@ def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str
 
 def missed_gap(gap: float | None, stopped_by: str, record: RunRecord, run: Path) -> list[str]:
     """A note if training has ended above --target-gap, and not because the user stopped it."""
-    limits, target, on_stream = record.limits, record.limits.target_gap, record.stream is not None
+    limits, target, on_stream = record.limits, record.limits.target_gap, record.spool is not None
     if target is None or stopped_by not in _ENDS or (gap is not None and gap <= target):
         return []
     found = "is not known yet" if gap is None or math.isinf(gap) else f"is {gap:.3g}"
@@ -337,19 +336,6 @@ def _shortened(names: Iterable[str]) -> str:
     return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
 
 
-def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> dict[str, str]:
-    replay = "no rows replayed"
-    if sizes.replay:
-        replay = (
-            f"{sizes.replay:g} of the reservoir ({sizes.reservoir_bytes / 1e6:,.0f} MB of rows, a uniform sample of all "
-            "rows so far) for each new row"
-        )
-    return {
-        "data": f"a stream on standard input, {kind}, {counted(features, 'feature')}",
-        "window": f"{sizes.window_bytes / 1e6:,.1f} MB of new rows; the first mixes {rows:,}; {replay}",
-    }
-
-
 def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     if not catalog.remote:
         return _decoded_choice(catalog, folder, epochs_left)
@@ -375,7 +361,6 @@ def memory_choice(forecast: Forecast) -> str:
     parts = {
         "process": forecast.process,
         "two windows": forecast.windows,
-        "reservoir": forecast.reservoir,
         "reading": forecast.reading,
         "decoding": forecast.decoding,
         "downloads": forecast.downloads,

@@ -8,11 +8,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
 import pkgutil
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,33 +20,28 @@ import pytest
 
 import streampgs.data
 from streampgs.base.stage import Bundle
-from streampgs.data.budget import choose_sizes, group_sizes, stream_sizes
+from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.memory import MemorySource
-from streampgs.data.open import open_stream, open_table
+from streampgs.data.open import open_table
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, schedule_of
 from streampgs.data.source import Source
-from streampgs.data.stream import StreamSource
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
-from streampgs.reading.stream_input import StreamInput
-from streampgs.reading.stream_rows import StreamEncoder
-from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint, Kept, newest_checkpoint, write_checkpoint
 from streampgs.run.report import StopRequest
 from streampgs.table.catalog import Catalog, with_cache
 from tests.end_to_end.mixed_tables import mixed, write_shards
-from tests.end_to_end.streaming import written
 
 ROWS, EPOCHS = 1_500, 4
 RESOURCES = Resources(memory=60_000_000, window=48_000)
 SIMPLE = EncodingOptions()
 
-Made = Callable[[Cursor | None, int], AbstractContextManager[Source]]
-"""Make a source at a cursor (None: the beginning). The number is the count of rows that were already taken."""
+Made = Callable[[Cursor | None], AbstractContextManager[Source]]
+"""Make a source at a cursor (None: the beginning)."""
 
 
 def sparse(offset: bool = False) -> pa.Table:
@@ -90,65 +83,29 @@ def shards(folder: Path, case: Case, file_format: str, cached: bool = True, samp
     form = RowForm(opened.options, opened.encoding, catalog.kind)
     reading = Reading(str(folder / "cache") if cached else None, None, 0, RESOURCES.memory)
 
-    def made(cursor: Cursor | None, taken: int) -> AbstractContextManager[Source]:
+    def made(cursor: Cursor | None) -> AbstractContextManager[Source]:
         cursor = beginning(catalog) if cursor is None else cursor
         return nullcontext(ShardSource(catalog, schedule, form.rules(), cursor, reading))
 
     return made
 
 
-def stream(folder: Path, case: Case, replay: float) -> Made:
-    table, choices, encoding_options = case
-    options = ModelOptions(**choices)
-    sizes = stream_sizes(Resources(memory=RESOURCES.memory, window=20_000), replay, 1000)
-    with piped(table) as source:
-        opened = open_stream(source.schema, source.sample(ROWS, 1 << 20), options, encoding_options)
-    form = RowForm(opened.options, opened.encoding, opened.layout.kind)
+def memory(folder: Path, case: Case) -> Made:
+    """The rows of the first window of shards."""
+    with shards(folder, case, "arrow")(None) as source:
+        source.prepare(1)
+        window = source.window(cursor_of(source, None), StopRequest())
+        assert window is not None
+        rows = Rows(
+            window.starts.copy(), window.stops.copy(), window.indices.copy(), window.values.copy(), window.labels.copy(),
+            window.weights.copy(), features=window.largest_index + 1,
+        )  # fmt: skip
+        source.close()
 
-    @contextmanager
-    def made(cursor: Cursor | None, taken: int) -> Iterator[Source]:
-        with piped(table.slice(taken)) as source:
-            source.given = taken
-            yield StreamSource(source, opened.layout, form.rules(), sizes, 5, cursor or Cursor(()))
-
-    return made
-
-
-def memory(case: Case) -> Made:
-    table, choices, encoding_options = case
-    opened = open_stream(table.schema, [columns_of(table)], ModelOptions(**choices), encoding_options)
-    form = RowForm(opened.options, opened.encoding, opened.layout.kind)
-    read = StreamEncoder(opened.layout, form.rules()).rows(table.combine_chunks().to_batches()[0], 0)
-    rows = Rows(
-        read.starts, read.stops, read.indices, read.values, read.labels[:, 0].copy(), read.weights,
-        features=int(read.indices.max(initial=6)) + 1,
-    )  # fmt: skip
-
-    def made(cursor: Cursor | None, taken: int) -> AbstractContextManager[Source]:
-        return nullcontext(MemorySource(rows, 5, rows_at_once=ROWS))
+    def made(cursor: Cursor | None) -> AbstractContextManager[Source]:
+        return nullcontext(MemorySource(rows, 5, rows_at_once=len(rows)))
 
     return made
-
-
-def columns_of(table: pa.Table) -> dict[str, pa.Array]:
-    return {name: table[name].combine_chunks() for name in table.column_names}
-
-
-@contextmanager
-def piped(table: pa.Table) -> Iterator[StreamInput]:
-    reading, writing = os.pipe()
-
-    def write() -> None:
-        with suppress(BrokenPipeError), open(writing, "wb") as pipe:
-            pipe.write(written(table, [70, 400]))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield StreamInput(reading, 10_000_000, lambda: False)
-    finally:
-        os.close(reading)
-        thread.join()
 
 
 MAKERS: dict[str, dict[str, Callable[[Path, Case], Made]]] = {
@@ -158,11 +115,7 @@ MAKERS: dict[str, dict[str, Callable[[Path, Case], Made]]] = {
         "decoded shards without a cache": lambda folder, case: shards(folder, case, "parquet", cached=False),
         "independent draws": lambda folder, case: shards(folder, case, "arrow", sampling="independent"),
     },
-    "MemorySource": {"rows in memory": lambda folder, case: memory(case)},
-    "StreamSource": {
-        "a stream": lambda folder, case: stream(folder, case, 0.0),
-        "a stream with replay": lambda folder, case: stream(folder, case, 1.5),
-    },
+    "MemorySource": {"rows in memory": memory},
 }
 
 
@@ -214,7 +167,7 @@ def read(worker: Worker, folder: Path | None = None) -> Iterator[tuple[str, Chec
 
 def restored(made: Made, checkpoint: Checkpoint) -> AbstractContextManager[Source]:
     bundle = checkpoint.sections["worker"]
-    return made(cursor_in(bundle), rows_taken(bundle) if "taken" in bundle.values else 0)
+    return made(cursor_in(bundle))
 
 
 def cursor_of(source: Source, made_at: Cursor | None) -> Cursor:
@@ -231,7 +184,7 @@ NAMES = [(source, name) for source, makers in MAKERS.items() for name in makers]
 @pytest.mark.parametrize(("source", "name"), NAMES)
 def test_a_restored_source_continues_with_the_same_rows(source: str, name: str, rows: str, tmp_path: Path) -> None:
     made = MAKERS[source][name](tmp_path, TABLES[rows]())
-    with made(None, 0) as first:
+    with made(None) as first:
         whole = list(read(Worker(first, cursor_of(first, None)), tmp_path / "states"))
     contents = [window for window, _ in whole]
     assert len(contents) > 3
@@ -250,10 +203,10 @@ def test_a_restored_source_continues_with_the_same_rows(source: str, name: str, 
 def test_a_source_that_was_closed_continues_with_the_same_rows(source: str, name: str, tmp_path: Path) -> None:
     """Rows that were read ahead when it was closed are not lost."""
     made = MAKERS[source][name](tmp_path, TABLES["encoded columns"]())
-    with made(None, 0) as first:
+    with made(None) as first:
         contents = [window for window, _ in read(Worker(first, cursor_of(first, None)))]
     for stop_after in (1, 2, len(contents) - 1):
-        with made(None, 0) as source_before:
+        with made(None) as source_before:
             worker = Worker(source_before, cursor_of(source_before, None))
             windows = read(worker)
             begun = [next(windows)[0] for _ in range(stop_after)]
@@ -271,7 +224,7 @@ def test_a_source_that_was_closed_continues_with_the_same_rows(source: str, name
 def test_a_source_without_a_state_gives_the_window_of_any_cursor(name: str, tmp_path: Path) -> None:
     made = MAKERS["ShardSource"][name](tmp_path, TABLES["dense rows"]())
     cursors, contents = [], []
-    with made(None, 0) as source:
+    with made(None) as source:
         worker = Worker(source, cursor_of(source, None))
         source.prepare(EPOCHS)
         while (window := worker.open(StopRequest())) is not None:

@@ -18,7 +18,7 @@ def test_counted_things_agree_with_their_number() -> None:
 def test_the_time_left_is_visible_in_80_columns() -> None:
     status = Status(
         t=10**8, rows=10**8, epoch=999, epoch_fraction=0.5, rows_per_second=1.6e6, loss=0.3, accuracy=0.9, gap=1.2e-5,
-        lanes=64, stream_rows=None, update=None, fraction=0.5, seconds=9000.0, seconds_left=36000.0, rss_bytes=10**9,
+        lanes=64, update=None, fraction=0.5, seconds=9000.0, seconds_left=36000.0, rss_bytes=10**9,
     )  # fmt: skip
     bar = 17
     assert "10:00:00 left" in status_text(status)[: 80 - bar]

@@ -26,7 +26,7 @@ X = np.random.default_rng(0).standard_normal((3000, 5))
 Y = (X[:, 0] + X[:, 1] > 0.0).astype(int)
 STATUS = Status(
     t=10, rows=10, epoch=0, epoch_fraction=0.25, rows_per_second=1e6, loss=0.5, accuracy=0.75, gap=None, lanes=3,
-    stream_rows=None, update=None, fraction=0.25, seconds=1.0, seconds_left=3.0, rss_bytes=1,
+   update=None, fraction=0.25, seconds=1.0, seconds_left=3.0, rss_bytes=1,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Values of a row other than its label and features: its offset, and its number in the catalog or the stream."""
+"""Values of a row other than its label and features: its offset, and its number in the catalog."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ import pytest
 from streampgs.base.errors import DataError
 from streampgs.data.open import open_table
 from streampgs.options.commands import EncodingOptions, ModelOptions
-from streampgs.reading.mixed_window import MixedWindow, StreamSizes
-from streampgs.reading.placing import RowRules
-from streampgs.reading.reservoir import Reservoir
-from streampgs.reading.stream_rows import StreamEncoder, StreamRows
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Catalog, with_cache
 
@@ -118,40 +114,3 @@ def test_a_table_without_the_offset_column_is_refused(tmp_path: Path) -> None:
     WRITERS["arrow"](sparse_table(10), tmp_path / "0.arrow", 10)
     with pytest.raises(DataError, match="no offset column 'exposure'"):
         Setup(tmp_path / "0.arrow", offset="exposure").catalog()
-
-
-# Streams.
-
-STREAM = StreamSizes(window_bytes=20_000, replay=1.0, reservoir_bytes=40_000, horizon=1_000)
-
-
-def stream_rows(table: pa.Table, setup: Setup, tmp_path: Path) -> tuple[StreamEncoder, StreamRows]:
-    WRITERS["arrow"](table.slice(0, 1), tmp_path / "like.arrow", 1)
-    (shard,) = Setup(tmp_path / "like.arrow", offset=setup.offset, weighted=setup.weighted).catalog().shards
-    encoder = StreamEncoder(shard.layout, RowRules(setup.columns, setup.classifies, setup.skip_bad_rows, None))
-    (batch,) = table.combine_chunks().to_batches()
-    return encoder, encoder.rows(batch, 0)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("make", [sparse_table, dense_table])
-def test_new_and_replayed_rows_of_a_stream_have_their_offsets(tmp_path: Path, make: Any, weighted: bool) -> None:
-    setup = Setup(tmp_path, offset="exposure", weighted=weighted, skip_bad_rows=True)
-    table = numbered(make(600))
-    encoder, rows = stream_rows(table, setup, tmp_path)
-    reservoir = Reservoir(1, encoder.shape, STREAM.reservoir_bytes, STREAM.window_bytes)
-    reservoir.offer(rows.rows(0, 300))
-    room = MixedWindow(STREAM, encoder.shape)
-    stop = room.take(rows, 300, len(rows))
-    room.replay(reservoir, 300, seed=1)
-    plan = Setup(tmp_path / "like.arrow").reader()
-    with plan as reader:
-        window = room.finish(next(reader.plans()))
-    new = window.numbers >= 0
-    assert sorted(window.numbers[new].tolist()) == list(range(300, stop))
-    np.testing.assert_array_equal(window.offsets[new], window.numbers[new] + HALF)
-    assert window.seen is not None
-    np.testing.assert_array_equal(new, ~window.seen)
-    labels = np.where(np.array(table["label"]) == 1, 1.0, -1.0)
-    assert window.offsets[~new].max() < 300
-    np.testing.assert_array_equal(window.labels, labels[(window.offsets - HALF).astype(int)])

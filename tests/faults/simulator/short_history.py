@@ -58,7 +58,7 @@ def unobserved(machine: Machine) -> Iterator[Callable[[ShortHistory], None]]:
 class _Source:
     """Windows of row numbers. Their plans are pure functions of the cursor, so they are computed once a history."""
 
-    ends, epoch_rows, rows_taken, has_unsaved, seconds_waiting = "epochs", 0, None, False, 0.0
+    ends, epoch_rows, seconds_waiting = "epochs", 0, 0.0
 
     def __init__(self, history: ShortHistory, known: int) -> None:
         self._history, self._known = history, known
