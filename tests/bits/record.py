@@ -268,27 +268,19 @@ def growth_with_a_new_class(folder: Path) -> str:
     return bits(streampgs("resume", f"{folder / 'run'}", *words))
 
 
-def _streamed(folder: Path, table: pa.Table, *words: str) -> str:
-    source = folder / "stream.arrows"
-    with pa.OSFile(str(source), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=1000)
-    run = f"{folder / 'run'}"
-    with source.open("rb") as rows:
-        streampgs("train", "-", "--run", run, "--memory", "96MB", "--rows", "20000", *words, stdin=rows)
-    with source.open("rb") as rows:
-        done = streampgs("resume", run, "-", "--memory", "96MB", "--rows", "60000", "--skip-taken", stdin=rows)
-    return bits(done)
-
-
 @case
 def stream_of_rows(folder: Path) -> str:
-    return _streamed(folder, sparse(30000, 3), "--window", "1MB")
-
-
-@case
-def stream_of_columns_with_much_replay(folder: Path) -> str:
-    table = people(40000, 3).drop_columns(["price"])
-    return _streamed(folder, table, "--window", "1MB", "--replay", "2", "--label", "bought")
+    """Three shards, with a pause in the second one."""
+    source, run = folder / "stream.arrows", f"{folder / 'run'}"
+    table = people(200_000, 3).drop_columns(["price"])
+    with pa.OSFile(str(source), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    with source.open("rb") as rows:
+        streampgs("train", "-", "--run", run, "--memory", "96MB", "--label", "bought", stdin=rows)
+    for checkpoint in Path(run).glob("checkpoint-*"):
+        checkpoint.unlink()
+    streampgs("resume", run, "--memory", "96MB", "--rows", "100000")
+    return bits(streampgs("resume", run, "--memory", "96MB", "--rows", "1000000"))
 
 
 def _threads(folder: Path, threads: str, *words: str) -> str:
