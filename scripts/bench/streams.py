@@ -1,4 +1,4 @@
-"""Test accuracy at the end of a stream by --replay, for the table in docs/streams.md.
+"""Test accuracy at the end of a stream by --replay, by kind of stream.
 
     python -m scripts.bench.streams [--rows 400000] [--seeds 3]
 
