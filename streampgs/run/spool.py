@@ -26,6 +26,7 @@ import pyarrow as pa
 from streampgs.base.errors import DataError, RunError
 from streampgs.base.faults import remedy
 from streampgs.base.files import make_folder, new_file, sync_folder
+from streampgs.formats.registry import schema_of
 from streampgs.kernels.randomness import key_of
 from streampgs.reading.blocks import Stopped
 from streampgs.run.report import StopRequest
@@ -108,7 +109,7 @@ class Spooler:
         source = StandardInput(most_bytes, lambda: self._closing or stop.reason is not None, given)
         make_folder(self._folder)
         newest = shards_in(self._folder)[-1:]
-        if newest and not source.schema.equals(pa.ipc.open_file(pa.memory_map(str(newest[0]))).schema):
+        if newest and not source.schema.equals(schema_of(newest[0])):
             raise DataError(
                 "the columns of the stream, or their types, are not those of the rows before",
                 f"write the columns of '{newest[0]}', with the same types",
