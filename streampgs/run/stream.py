@@ -38,7 +38,7 @@ _OF_SHARDS = (
 def refuse_for_stream(options: ModelOptions, limits: Limits | NewLimits, resources: Resources, growth: Growth) -> None:
     """Options that do not suit a stream."""
     needs = SOLVERS[options.solver].needs
-    if needs.passes or needs.columns:
+    if needs.passes or needs.in_memory:
         raise OptionError(
             f"`--solver {options.solver}` with a stream: it needs every row several times", "use `--solver pgs`"
         )
