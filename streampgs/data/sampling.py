@@ -209,10 +209,8 @@ def _take_first_rows(
     number, in_file = catalog.shard_of(group)
     shard = catalog.shards[number]
     taken, size, stored = 0, 0.0, 0
-    with opened(shard) as file:
-        decoding = file.decoding_bytes(in_file, _BATCH_ROWS, shard.layout.columns)
     readers = FORMATS[shard.format].column_bytes * len(shard.layout.columns)
-    sample.decoder_bytes = max(sample.decoder_bytes, readers + decoding)
+    sample.decoder_bytes = max(sample.decoder_bytes, readers)
     before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
         if columns.encoding is not None:

@@ -1,7 +1,4 @@
-"""How much memory decoding a group may take, because of large pages, dictionaries and values.
-
-It is known to the whole process. A group that needs more is refused before it is read.
-"""
+"""How much memory a single row may take while it is decoded and encoded. The limit is known to the whole process."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streampgs.options.commands import DEFAULT_MEMORY, SMALLEST_MEMORY
+from streampgs.options.commands import DEFAULT_MEMORY
 
 _WITHOUT_BUDGET = DEFAULT_MEMORY
 """Of commands without --memory."""
@@ -21,7 +18,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def decoding_within(size: int) -> Iterator[None]:
-    """While it lasts, decoding a group may take so much."""
+    """While it lasts, a row may take so much."""
     with _lock:
         _given.append(size)
     try:
@@ -45,11 +42,6 @@ def in_opening(memory: int) -> int:
 def in_training(memory: int, decoder_bytes: int) -> int:
     """The allowance of a run. `decoder_bytes`: what the forecast includes for a decoder."""
     return max(_LEAST, memory // _SHARE, int(_SPARE * decoder_bytes))
-
-
-def memory_for(needed: int) -> int:
-    """The memory budget with which a group that needs so much can be read."""
-    return 2 * needed + SMALLEST_MEMORY
 
 
 def memory_for_row(needed: float) -> int:

@@ -208,10 +208,6 @@ class OpenShard(ABC):
         """A group from its first row on, in batches of at most `slice_rows` rows. Safe to use from several threads.
         `categories`: strings that are wanted as a dictionary, where the format can give one."""
 
-    def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
-        """About the memory that `decode` takes, as far as it is known before."""
-        return 0
-
     def slices(self, group: int, columns: Sequence[str]) -> Slices:
         """The rows of a group in place; only for formats and files that need no decoding."""
         raise RunError(

@@ -10,19 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streampgs.base.errors import DataError
+from streampgs.base.errors import DataError, sized
 from streampgs.encoding import types
 from streampgs.expressions.bounds import Bounds
-from streampgs.formats.allowance import allowance, memory_for
+from streampgs.formats.allowance import allowance, memory_for_row
 from streampgs.formats.format import Damaged, Fingerprint, FooterPlace, OpenShard, Seen, ShardFile, ShardFormat, shared
-from streampgs.formats.local import LocalFile, unreadable
+from streampgs.formats.local import unreadable
 from streampgs.formats.parquet_footer import MAGIC, FooterMap, read_map, values_of_column
-from streampgs.formats.parquet_pages import GroupWork, group_work
 
 _READ_BYTES = 1 << 20
 _SMALLEST_READ_BYTES = 1 << 16
 _READING_BYTES = 1 << 24
 _PROBED_ROWS = 1 << 12
+_SLICE_BYTES = 1 << 24
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _INTO_DICTIONARIES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"})
 """The encodings of strings that pyarrow can decode into a dictionary, and those of nulls."""
 
@@ -109,12 +110,9 @@ class ParquetShard(OpenShard):
         metadata = self._metadata(group)
         coded: list[str] = []
         try:
-            work = self._work(metadata, slice_rows, columns)
-            if work.total > allowance():
-                raise self._too_large(group, work)
             coded = _read_as_dictionaries(self.schema, metadata.row_group(0), categories)
-            coded += work.coded.difference(coded)
-            for batch in self._batches(metadata, work.rows, columns, coded):
+            rows = self._rows_at_once(group, metadata.row_group(0), slice_rows, columns)
+            for batch in self._batches(metadata, rows, columns, coded):
                 batch.validate()
                 for column in batch.columns:
                     _check_dictionaries(column)
@@ -128,31 +126,22 @@ class ParquetShard(OpenShard):
                 f"shard '{self.file.path}', row group {group}: damaged or shortened: {error}", "write the file again"
             ) from error
 
-    def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
-        try:
-            return self._work(self._metadata(group), slice_rows, columns).total
-        except (pa.ArrowException, UnicodeDecodeError, OSError):  # the decoder raises its own error
-            return 0
-
-    def _work(self, metadata: Any, slice_rows: int, columns: Sequence[str]) -> GroupWork:
-        leaves: list[int] = []
-        wanted, first = set(columns), 0
+    def _rows_at_once(self, number: int, group: Any, slice_rows: int, columns: Sequence[str]) -> int:
+        """At most `slice_rows` rows, fewer if rows are long. Rows that are longer than decoding allows are refused."""
+        row_bytes, first = 0.0, 0
         for field in self.schema:
             stop = first + _leaves(field.type)
-            leaves += range(first, stop) if field.name in wanted else []
+            if field.name in columns:
+                size = sum(_stored_bytes(group.column(leaf)) for leaf in range(first, stop)) / max(1, group.num_rows)
+                if size > max(_SLICE_BYTES, allowance()):
+                    raise DataError(
+                        f"shard '{self.file.path}', row group {number}: the values of column '{field.name}' have {sized(size)}",
+                        f"give at least `--memory {memory_for_row(size) // 10**6 + 1:,}MB`, or leave it out with "
+                        f"`--ignore {field.name}`",
+                    )
+                row_bytes += size
             first = stop
-        read = self.file.read if isinstance(self.file, LocalFile) else None
-        return group_work(read, metadata.row_group(0), leaves, slice_rows, _can_be_coded)
-
-    def _too_large(self, group: int, work: GroupWork) -> DataError:
-        chunk = work.largest
-        parts = {"dictionary": chunk.dictionary, "largest page": chunk.page, "average row": int(chunk.row_bytes)}
-        what = max(parts, key=lambda name: parts[name])
-        return DataError(
-            f"shard '{self.file.path}', row group {group}: decoding it takes about {work.total / 1e6:,.0f} MB; the {what} of "
-            f"column '{chunk.column}' has {parts[what] / 1e6:,.0f} MB",
-            f"give at least `--memory {memory_for(work.total) / 1e6:,.0f}MB`, or leave it out with `--ignore {chunk.column}`",
-        )
+        return max(1, min(slice_rows, int(_SLICE_BYTES / max(row_bytes, 1.0))))
 
     def _batches(
         self, metadata: Any, slice_rows: int, columns: Sequence[str], coded: list[str]
@@ -182,6 +171,11 @@ class ParquetShard(OpenShard):
             f"{where}: pyarrow cannot read it: {error}",
             "write it with another encoding or compression, install a newer pyarrow, or leave the column out with --ignore",
         )
+
+
+def _stored_bytes(chunk: Any) -> int:
+    """The bytes of a column chunk without compression. Numbers may be stored in fewer bytes than they take when decoded."""
+    return int(max(chunk.total_uncompressed_size, chunk.num_values * _WIDTHS.get(chunk.physical_type, 0)))
 
 
 def _is_unsupported(error: Exception) -> bool:
