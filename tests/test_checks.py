@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from streampgs.base import checks
-from streampgs.base.checks import MAY_BE_INFINITE, Count, decode, encode
+from streampgs.base.checks import Count, decode, encode
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Outer:
     size: Count
     share: Annotated[float, Meta(ge=0, le=1)] = 0.5
     sigma: float | Literal["auto"] | tuple[float, ...] = "auto"
-    merit: list[float] = field(default_factory=list, metadata=MAY_BE_INFINITE)
+    merit: list[float] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     inner: Inner | None = None
 
@@ -47,18 +47,12 @@ def test_decode_reads_what_encode_wrote():
         ({"size": 1.0}, "size"),
         ({"size": True}, "size"),
         ({"size": None}, "size"),
-        ({"size": 1 << 62}, "size"),
         ({"share": 1.5}, "share"),
         ({"share": "0.5"}, "share"),
         ({"sigma": "none"}, "sigma"),
         ({"sigma": [1.0, "auto"]}, "sigma"),
-        ({"sigma": math.inf}, "sigma"),
-        ({"sigma": [1.0, math.nan]}, "sigma"),
-        ({"merit": [math.nan]}, "merit"),
         ({"counts": {"seven": 2}}, "counts"),
-        ({"counts": {"7": 1 << 62}}, "counts"),
         ({"inner": {"spans": [[1, 2, 3]]}}, "inner.spans"),
-        ({"inner": {"spans": [[1, 1 << 62]]}}, "inner.spans"),
         ({"size": 13}, "13 is unlucky"),
     ],
     ids=str,
@@ -67,12 +61,6 @@ def test_wrong_values_are_refused_by_the_name_of_their_field(changes: dict[str, 
     with pytest.raises(ValueError, match=r"^Outer") as refused:
         decode(Outer, {**encode(VALUE), **changes})
     assert field_name in str(refused.value)
-
-
-@pytest.mark.parametrize("value", [Outer(3, math.nan), Outer(3, math.inf), Outer(1 << 62)])
-def test_values_that_could_not_be_read_back_are_not_written(value: Outer):
-    with pytest.raises(ValueError, match="Outer"):
-        encode(value)
 
 
 def test_brackets_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,10 @@
-"""Validate records that are read from a run: types, bounds, and errors that name the file.
-
-A seal detects damage, but anybody can write a sealed file. So each value that could ask for unlimited memory, never end, or
-make a compiled loop read outside its arrays is checked before use.
-"""
+"""Read records of a run: typed, with bounds that keep compiled loops inside their arrays, and errors that name the file."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -25,8 +19,6 @@ _PART_BYTES = 1 << 24
 T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-MAY_BE_INFINITE = {"infinite": True}
-"""Metadata of a dataclass field that may hold infinity. NaN is always refused."""
 
 
 @contextmanager
@@ -96,37 +88,18 @@ def require(holds: bool, what: str) -> None:
 
 
 def decode(kind: type[T], record: Any) -> T:
-    """A dataclass from a JSON-like record; ValueError names the field with a wrong type, bound or number.
+    """A dataclass from a JSON-like record; ValueError names the field with a wrong type or bound.
 
     Bounds are part of the field's type: `Annotated[int, msgspec.Meta(ge=0)]`. Keys without a field are ignored.
     """
     try:
-        value = msgspec.convert(record, kind, str_keys=True)
+        return msgspec.convert(record, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"{kind.__name__}: {error}") from None
     except StreampgsError as error:  # options check themselves
         raise ValueError(f"{kind.__name__}: {error.found}") from None
-    _check_numbers(value, kind.__name__)
-    return value
 
 
 def encode(value: Any) -> Any:
     """The JSON-like record of a dataclass; `decode` reads it back."""
-    _check_numbers(value, type(value).__name__)
     return msgspec.to_builtins(value, str_keys=True, enc_hook=lambda number: number.item())  # of numpy
-
-
-def _check_numbers(value: Any, where: str, infinite: bool = False) -> None:
-    if isinstance(value, float):
-        require(math.isfinite(value) or (infinite and not math.isnan(value)), f"{where} is {value}")
-    elif isinstance(value, int):
-        require(abs(value) < _LARGEST, f"{where} is out of range")
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _check_numbers(item, where, infinite)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            _check_numbers(item, f"{where}[{name!r}]", infinite)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _check_numbers(getattr(value, field.name), f"{where}.{field.name}", "infinite" in field.metadata)

@@ -221,49 +221,16 @@ def test_an_encoding_survives_its_stored_form(case):
     assert rows_of(again, case.arrays) == rows_of(encoding, case.arrays)
 
 
-INVALID: list[dict[str, Any]] = [
-    {"width": 0},
-    {"width": -1},
-    {"width": 2**31},
-    {"width": "1"},
-    {"width": 1.5},
-    {"centre": [1.0] * 99},
-    {"centre": [float("nan")]},
-    {"scale": [float("inf")]},
-    {"scale": [1.0] * 99, "centre": [1.0] * 99},
-    {"kind": "another kind"},
-    {"kind": None},
-    {"parts": ["x", 3]},
-    {"parts": ["x", "y", "z"]},
-    {"cyclic": "yes"},
-]
-
-
 @every_case
-@pytest.mark.parametrize("change", INVALID, ids=str)
-def test_invalid_columns_are_refused(case, change):
-    record, arrays = case.learned(case.of_kind).to_record()
-    place = next(number for number, column in enumerate(record["columns"]) if column["kind"] == case.kind)
-    record["columns"][place] |= change
-    with pytest.raises((ValueError, LookupError)):
-        Encoding.from_record(record, arrays)
-
-
-@every_case
-def test_other_invalid_parts_are_refused(case):
+def test_parts_that_loops_could_not_use_are_refused(case):
     record, arrays = case.learned(case.arrays).to_record()
-    columns = record["columns"]
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"hash_bits": 0}, {}),
-        ({"columns": [columns[0], *columns]}, {}),
         ({"hash_bits": 40}, {}),
-        ({"entries_per_row": -1.0}, {}),
-        ({"bytes_per_row": float("nan")}, {}),
-        ({"names": [*record["names"], "one more"]}, {}),
+        ({"columns": [{**record["columns"][0], "width": "1"}]}, {}),
         ({}, {"words": np.zeros(3)}),
         ({}, {"named": np.zeros((1, 1), np.int64)}),
         ({}, {"rarity x": np.zeros(1, np.float32)}),
-        ({"columns": columns[::-1]}, {}) if case.kind not in ("number",) else ({"hash_bits": -1}, {}),
     ]
     for values, others in changes:
         with pytest.raises((ValueError, LookupError)):

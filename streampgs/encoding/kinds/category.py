@@ -85,7 +85,6 @@ def _coded(book: Codebook, column: str, array: pa.Array) -> NDArray[np.uint32]:
 
 class Cross(CodeKind):
     name, plural = "cross", "crosses"
-    made_of = (2,)
 
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions

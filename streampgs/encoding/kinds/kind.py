@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.base.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.codebook import NO_OFFSETS, Codebook, Tokens
 from streampgs.encoding.feature_names import Named
@@ -116,8 +115,6 @@ class Kind:
     """The reason if a row cannot be encoded."""
     scales: ClassVar[bool] = False
     """All values may be multiplied by one number; kinds that have a fixed number of features scale each on its own."""
-    made_of: ClassVar[tuple[int, ...]] = (0,)
-    """How many columns may be named in `Column.parts`."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 
@@ -151,13 +148,6 @@ class Kind:
         """The name of a column's feature, counted from its first; not asked of strings."""
         return column.name
 
-    def check(self, column: Column) -> None:
-        """ValueError if a stored column cannot be encoded safely."""
-        scale = column.scale if self.scales else ()
-        plain = Column(column.name, column.kind, column.holds, column.parts, 1, (0.0,) * len(scale), scale)
-        require(len(scale) <= 1, f"column '{column.name}' with {len(scale)} scales")
-        require(column == plain, f"column '{column.name}' with numbers that its kind does not have")
-
 
 class NumberKind(Kind):
     """A fixed number of features, each with a value in every row."""
@@ -172,14 +162,6 @@ class NumberKind(Kind):
     def values_per_row(self, column: Column) -> int:
         """How many of the features are scaled."""
         return column.width - column.null_flag
-
-    def check(self, column: Column) -> None:
-        require(0 < column.width < LARGEST_FEATURE, f"column '{column.name}' of {column.width} features")
-        for numbers in (column.centre, column.scale):
-            require(
-                len(numbers) in (0, self.values_per_row(column)), f"column '{column.name}' with {len(numbers)} scales"
-            )
-        require(len(column.centre) == len(column.scale), f"column '{column.name}' with a centre and no scale")
 
 
 class StringKind(Kind):

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.base.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, RowMarks, arrays_of, matches
 from streampgs.encoding.scales import standard
@@ -76,11 +75,6 @@ class Number(NumberKind):
         cycles = tuple(CYCLES) if column.cyclic else ()
         waves = (f"{column.name} {wave} of {cycle}" for cycle in cycles for wave in ("sine", "cosine"))
         return [column.name, *waves, f"{column.name} is null"][place]
-
-    def check(self, column: Column) -> None:
-        super().check(column)
-        width = _width(column.cyclic, column.null_flag)
-        require(column.width == width, f"column '{column.name}' of {column.width} features")
 
 
 def _width(cyclic: bool, null_flag: bool) -> int:

@@ -40,7 +40,6 @@ class Vector(Kind):
     section = UNBOUNDED
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
-    made_of = (0, 1, 2)
     scales = True
 
     def combined(
