@@ -18,16 +18,10 @@ from streampgs.encoding.kinds.kind import COMPACT, LARGEST_FEATURE, Column, Numb
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
 
-_TOKEN_BYTES = 32  # its span, hash and code, and its entry
-
 
 @dataclass(frozen=True, eq=False)
-class Encoding:
-    """The columns of one generation and their features.
-
-    Columns that join later make a new generation. The one before stays as it is, and the new features follow all of its
-    features. Within a generation features are numbered from its own first one.
-    """
+class Learned:
+    """What JSON can hold of an encoding."""
 
     options: EncodingOptions
     columns: tuple[Column, ...]
@@ -35,21 +29,30 @@ class Encoding:
     left_out: dict[str, str]
     hash_bits: int
     entries_per_row: float = 1.0
-    """In the sample, for whole rows, earlier generations included; so are the next two."""
-    tokens_per_row: float = 0.0
-    """Words or runs of characters, before equal ones are counted."""
+    """In the sample, for whole rows, earlier generations included; so is the next one."""
     bytes_per_row: float = 0.0
     """Of the columns as they are read."""
+    names: tuple[str, ...] = ()
+    """The known names of features of strings."""
+    null_shares: dict[str, float] = field(default_factory=dict)
+    """Of the columns of the table that have nulls in the sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding(Learned):
+    """The columns of one generation and their features.
+
+    Columns that join later make a new generation. The one before stays as it is, and the new features follow all of its
+    features. Within a generation features are numbered from its own first one.
+    """
+
     rarities: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     words: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     """Keys of the strings that have their own features."""
     named: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Features of strings whose names are known, ascending."""
-    names: tuple[str, ...] = ()
+    """The features that have the names, ascending."""
     signs: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     """The signs of these features' values."""
-    null_shares: dict[str, float] = field(default_factory=dict)
-    """Of the columns of the table that have nulls in the sample."""
     before: Encoding | None = None
 
     # Where features are.
@@ -149,7 +152,7 @@ class Encoding:
     @property
     def work_bytes_per_row(self) -> float:
         """Memory for a row while it is encoded."""
-        return self.bytes_per_row + _TOKEN_BYTES * self.tokens_per_row + 8.0 * self.entries_per_row + 24.0
+        return self.bytes_per_row + 8.0 * self.entries_per_row + 24.0
 
     @cached_property
     def work(self) -> dict[str, float]:
@@ -210,7 +213,7 @@ class Encoding:
 
     def to_record(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """JSON values, and arrays by name."""
-        record = {one.name: getattr(self, one.name) for one in fields(_Stored)} | {
+        record = {one.name: getattr(self, one.name) for one in fields(Learned)} | {
             "options": asdict(self.options),
             "columns": [asdict(column) for column in self.columns],
             "names": list(self.names),
@@ -224,16 +227,10 @@ class Encoding:
         record: dict[str, Any], arrays: dict[str, NDArray[Any]], before: Encoding | None = None
     ) -> Encoding:
         """`before`: the encoding whose digest the record names. ValueError if rows cannot be encoded safely."""
-        stored = decode(_Stored, record)
         rarities = {name.removeprefix("rarity "): array for name, array in arrays.items() if name.startswith("rarity ")}
-        encoding = Encoding(
-            **{one.name: getattr(stored, one.name) for one in fields(_Stored)},
-            rarities=rarities,
-            words=arrays["words"],
-            named=arrays["named"],
-            signs=arrays["signs"],
-            before=before,
-        )
+        learned: dict[str, Any] = dict(vars(decode(Learned, record)))
+        learned |= {name: arrays[name] for name in ("words", "named", "signs")}
+        encoding = Encoding(**learned, rarities=rarities, before=before)
         encoding._check()
         return encoding
 
@@ -246,18 +243,3 @@ class Encoding:
         for name, rarity in self.rarities.items():
             sound = rarity.dtype == np.float32 and rarity.shape == (self.book.size,)
             require(sound, f"rarities of column '{name}' that do not fit")
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """The JSON values of an encoding."""
-
-    options: EncodingOptions
-    columns: tuple[Column, ...]
-    left_out: dict[str, str]
-    hash_bits: int
-    entries_per_row: float
-    tokens_per_row: float
-    bytes_per_row: float
-    names: tuple[str, ...]
-    null_shares: dict[str, float]

@@ -19,7 +19,6 @@ from streampgs.encoding.kinds import kind_of, of_family
 from streampgs.encoding.kinds.kind import (
     LARGEST_FEATURE,
     Arrays,
-    BagKind,
     Column,
     RowMarks,
     StringKind,
@@ -70,7 +69,6 @@ def learn(
         names=names,
         signs=signs,
         entries_per_row=_entries_per_row(encoding, sample, rows),
-        tokens_per_row=_tokens_per_row(encoding, _some(sample)),
         bytes_per_row=sum(read_bytes(batch) for batch in sample) / rows,
         null_shares={name: share for name, share in null_shares(plan.columns, sample).items() if share},
     )
@@ -101,7 +99,6 @@ def grown(encoding: Encoding, plan: Plan, sample: Sequence[Arrays]) -> tuple[Enc
             options=encoding.options,
             left_out={name: why for name, why in {**encoding.left_out, **plan.left_out}.items() if name not in new},
             entries_per_row=encoding.entries_per_row + more.entries_per_row,
-            tokens_per_row=encoding.tokens_per_row + more.tokens_per_row,
             bytes_per_row=max(encoding.bytes_per_row, more.bytes_per_row),
             before=encoding,
         ),
@@ -196,16 +193,6 @@ def _entries_per_row(encoding: Encoding, sample: Sequence[Arrays], rows: int) ->
         count = row_count(batch)
         entries += len(encoder.entries(batch, count, RowMarks.of(count))[1])
     return max(1.0, entries / rows)
-
-
-def _tokens_per_row(encoding: Encoding, sample: Sequence[Arrays]) -> float:
-    tokens = sum(
-        len(part.starts)
-        for column, kind in of_family(encoding.columns, BagKind)
-        for array in arrays_of(sample, column.name)
-        for part in kind.tokens(column, array, encoding.options)
-    )
-    return tokens / max(1, sum(map(row_count, sample)))
 
 
 # A share has changed if it differs by so much, and by so many standard errors.

@@ -26,7 +26,7 @@ from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
 
-FORMAT = 3
+FORMAT = 4
 """Of a run's files. It changes whenever an older program could not read them, or they could not be read by a newer one."""
 _MAGIC = b"spgseal1"
 _TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
