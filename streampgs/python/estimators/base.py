@@ -26,17 +26,18 @@ from streampgs.options.messages import python_words, say_for_python
 from streampgs.options.solvers import SOLVERS
 from streampgs.python.api import resume
 from streampgs.python.estimators.features import as_table, is_sparse, is_table
-from streampgs.python.estimators.fitted import (
+from streampgs.python.estimators.fitting import (
     Fitted,
+    Given,
+    bytes_in_memory,
     column_notes,
     continued,
     fitted_from_files,
     fitted_in_memory,
     fitted_to_run,
+    fitted_to_shards,
 )
 from streampgs.python.estimators.parameters import Parameters
-from streampgs.python.estimators.runs import bytes_in_memory, trained_run
-from streampgs.python.estimators.training import Given
 from streampgs.run.report import Report
 
 _ENOUGH_ROWS = 2000
@@ -106,10 +107,6 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         model, encoding, limits, resources = build("train", {**self._keywords(), **found}, *kinds)
         return model, encoding, limits, resources
 
-    def _options_of_shards(self) -> dict[str, Any]:
-        """Options that a run on shards takes in addition."""
-        return {}
-
     def _seed(self) -> int:
         """None counts as 0: two fits of the same rows give the same model."""
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
@@ -155,26 +152,71 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             raise InvalidInput("sample_weight is zero for all rows", "give a positive weight to some rows")
         return rows, labels, weights, _cells(offset, "offset", len(labels), LARGEST_LABEL)
 
-    # Training.
+    # Training. A classifier overrides what labels are.
+
+    _classes = 0
+    """How many; 0: the labels are numbers."""
+
+    def _numbers_of(self, labels: NDArray[Any], weights: Floats | None) -> Floats:
+        """The labels of a new fit as numbers."""
+        raise NotImplementedError
+
+    def _label_options(self) -> dict[str, Any]:
+        return {}
+
+    def _options_of_shards(self) -> dict[str, Any]:
+        """Options that a run on shards takes in addition."""
+        return {}
 
     def _factors(self, given: Given) -> Floats | None:
         """The weight of each class."""
         return None
 
-    def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        shards: Any = None,
+        label: str | None = None,
+        run: Any = None,
+    ) -> Self:
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row. `offset`
+        is a number for each row that is added to its scores.
+
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, `offset` a column,
+        and `run` the folder of a run, which `resume` continues.
+        """
+        with sklearn_errors():
+            if shards is None:
+                rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=True)
+                self._train(Given(rows, self._numbers_of(labels, weights), weights, offsets))
+                return self
+            if any(each is not None for each in (X, y, sample_weight)):
+                raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
+            columns = {name: column for name, column in (("label", label), ("offset", offset)) if column is not None}
+            options = {**self._keywords(), **self._options_of_shards(), **columns}
+            self._take(fitted_to_shards(shards, run, options))
+            self.run_ = None if run is None else str(run)
+        return self
+
+    def _train(self, given: Given) -> None:
+        label_options = self._label_options()
         options, encoding_options, limits, resources = self._options(**label_options)
         given = replace(given.as_features(encoding_options, None), factors=self._factors(given))
         of_kernel = options.kernel_bytes * int(given.rows.shape[0])
         if options.solver == "kernel" or bytes_in_memory(given) + of_kernel > resources.budget:
             fitted = fitted_from_files(given, encoding_options, {**self._keywords(), **label_options})
         else:
-            fitted = fitted_in_memory(given, classes, options, encoding_options, limits)
+            fitted = fitted_in_memory(given, self._classes, options, encoding_options, limits)
         self._fitted, self.run_ = fitted, None
-        _warn(column_notes(given, classes, encoding_options), fitted)
+        _warn(column_notes(given, self._classes, encoding_options), fitted)
 
-    def _train_more(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
+    def _train_more(self, given: Given) -> None:
         """The first rows are kept until there are enough of them: so many do not show what a column is like."""
-        options, encoding_options, _, resources = self._options(**label_options)
+        options, encoding_options, _, resources = self._options(**self._label_options())
         needs = SOLVERS[options.solver].needs
         if needs.in_memory or needs.passes:
             raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
@@ -186,22 +228,14 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         few = before is None and len(given.labels) < _ENOUGH_ROWS and bytes_in_memory(given) <= resources.budget
         waiting, known = given if few else None, None if before is None else before.features
         given = replace(given.as_features(encoding_options, known), factors=self._factors(given))
-        fitted = continued(before, given, classes, options, encoding_options)
+        fitted = continued(before, given, self._classes, options, encoding_options)
         self._fitted, self.run_ = replace(fitted, waiting=waiting), None
         if not few:
-            _warn([] if before else column_notes(given, classes, encoding_options), fitted)
+            _warn([] if before else column_notes(given, self._classes, encoding_options), fitted)
 
-    def _train_on_shards(self, shards: Any, label: Any, run: Any, offset: Any, given: tuple[Any, ...]) -> None:
-        if any(each is not None for each in given):
-            raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
-        columns = {name: column for name, column in (("label", label), ("offset", offset)) if column is not None}
-        options = {**self._keywords(), **self._options_of_shards(), **columns}
-        self._take(*trained_run(shards, run, options))
-        self.run_ = None if run is None else str(run)
-
-    def _take(self, model: Model, report: Report) -> None:
+    def _take(self, fitted: Fitted) -> None:
         """Predict with the model of a run."""
-        self._fitted = fitted_to_run(model, report)
+        self._fitted = fitted
 
     def resume(self, **options: Any) -> Self:
         """Continue a fit to shards with a run, on new shards too. The options are those of `streampgs.resume`."""
@@ -210,7 +244,7 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             if run is None:
                 raise InvalidInput("resume() without a run", "train with fit(shards=…, label=…, run=…) before")
             report = resume(run, **options)
-            self._take(Model.load(run), report)
+            self._take(fitted_to_run(Model.load(run), report))
         return self
 
     # Results.

@@ -15,11 +15,9 @@ from streampgs.base.errors import InvalidInput
 from streampgs.data.distinct import Floats
 from streampgs.losses import LOSSES
 from streampgs.model.metrics import Task
-from streampgs.model.model import Model
 from streampgs.python.estimators.base import StreamEstimator, sklearn_errors
+from streampgs.python.estimators.fitting import Fitted, Given
 from streampgs.python.estimators.parameters import Parameters
-from streampgs.python.estimators.training import Given
-from streampgs.run.report import Report
 
 
 def _estimates_probabilities(estimator: Any) -> bool:
@@ -47,39 +45,20 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
 
     # Training.
 
-    def fit(
-        self,
-        X: Any = None,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        offset: Any = None,
-        shards: Any = None,
-        label: str | None = None,
-        run: Any = None,
-    ) -> Self:
-        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row. `offset`
-        is a number for each row that is added to its scores.
+    @property
+    def _classes(self) -> int:  # type: ignore[override]
+        return len(self.classes_)
 
-        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, `offset` a column,
-        and `run` the folder of a run, which `resume` continues.
-        """
-        with sklearn_errors():
-            if shards is not None:
-                self._train_on_shards(shards, label, run, offset, (X, y, sample_weight))
-                return self
-            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=True)
-            check_classification_targets(labels)
-            self.classes_, codes = np.unique(labels, return_inverse=True)
-            present = codes if weights is None else codes[weights > 0.0]
-            if (present == present[0]).all():
-                raise InvalidInput(
-                    "the rows have only one class: " + repr(labels.tolist()[0]),
-                    "a classifier needs rows of two classes or more",
-                )
-            given = Given(rows, codes.astype(np.float64), weights, offsets)
-            self._train(given, len(self.classes_), self._label_options())
-        return self
+    def _numbers_of(self, labels: NDArray[Any], weights: Floats | None) -> Floats:
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        present = codes if weights is None else codes[weights > 0.0]
+        if (present == present[0]).all():
+            raise InvalidInput(
+                f"the rows have only one class: {labels.tolist()[0]!r}",
+                "a classifier needs rows of two classes or more",
+            )
+        return codes.astype(np.float64)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, offset: Any = None
@@ -97,8 +76,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
                 raise InvalidInput(
                     f"label {new!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
                 )
-            given = Given(rows, codes.astype(np.float64), weights, offsets)
-            self._train_more(given, len(self.classes_), self._label_options())
+            self._train_more(Given(rows, codes.astype(np.float64), weights, offsets))
         return self
 
     def _take_classes(self, classes: Any, first: bool) -> None:
@@ -137,9 +115,9 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def _label_options(self) -> dict[str, Any]:
         return {"classes": tuple(float(number) for number in range(len(self.classes_)))}
 
-    def _take(self, model: Model, report: Report) -> None:
-        super()._take(model, report)
-        self.classes_ = np.asarray(model.classes_)
+    def _take(self, fitted: Fitted) -> None:
+        assert fitted.model is not None
+        self._fitted, self.classes_ = fitted, np.asarray(fitted.model.classes_)
 
     def _options_of_shards(self) -> dict[str, Any]:
         if self.class_weight is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError
+from streampgs.data.feature_maps import FeatureMap, found_map
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
@@ -19,8 +20,9 @@ from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import RowBlock
 from streampgs.model.scoring import TABLE
-from streampgs.options.commands import EncodingOptions
+from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.reading.array_slices import rows_a_slice
+from streampgs.reading.window import Window
 from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 _SAMPLE_ROWS = 1 << 16
@@ -72,108 +74,80 @@ class Rows:
         return np.asarray(csr_array(known, shape=(len(self), self.features)) @ weights.T)
 
 
-class Features(Protocol):
-    """Learned from the rows of the first fit, and part of the estimator."""
+@dataclass(frozen=True)
+class Features:
+    """Learned from the rows of the first fit, and part of the estimator. A matrix has a feature for each column, which is
+    standardized if it is dense and the user did not turn that off; a table is encoded as in a run; kernel features replace
+    those of both."""
 
-    layout: Literal["dense", "sparse"]
-    encoding: Encoding | None
-    features: int
+    inner_layout: Literal["dense", "sparse"]
+    inputs: int
+    """How many features rows have before the kernel."""
+    encoding: Encoding | None = None
+    takes_tables: bool = False
+    """Whether columns are found by their names."""
+    kernel: FeatureMap | None = None
 
     @property
-    def takes_tables(self) -> bool:
-        """Whether columns are found by their names."""
+    def layout(self) -> Literal["dense", "sparse"]:
+        return self.inner_layout if self.kernel is None else "dense"
+
+    @property
+    def features(self) -> int:
+        return self.inputs if self.kernel is None else self.kernel.width
 
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         """The rows in batches, as the model takes them; all of them, or some in this order."""
+        found = self._of_table(given, order) if self.takes_tables else self._of_matrix(matrix_of(given), order)
+        return found if self.kernel is None else self._mapped(self.kernel, found)
 
     def name_of(self, feature: int, columns: Sequence[str]) -> str:
         """The name of a feature. `columns`: those of a matrix."""
-
-
-class MatrixFeatures:
-    """A feature for each column of numbers, standardized unless the user turned it off."""
-
-    layout: Literal["dense", "sparse"] = "dense"
-    takes_tables = False
-
-    def __init__(self, encoding: Encoding | None, features: int) -> None:
-        self.encoding, self.features = encoding, features
-
-    @staticmethod
-    def learned(matrix: NDArray[Any], order: NDArray[np.int64], options: EncodingOptions) -> MatrixFeatures:
-        """`order`: by the content of the rows, so that its beginning is a random sample."""
-        encoding = None
-        if options.standardize != "off":
-            batch = _columns_of(matrix[order[:_SAMPLE_ROWS]])
-            schema = pa.schema([pa.field(_COLUMN, batch[_COLUMN].type)])
-            plan = plan_columns(schema, EncodingOptions(standardize="on"), {}, "the rows")
-            encoding = learn(plan, EncodingOptions(standardize="on"), [batch])
-        return MatrixFeatures(encoding, int(matrix.shape[1]))
-
-    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
-        given, encoder = matrix_of(given), None if self.encoding is None else Encoder(self.encoding)
-        step = min(_BATCH_ROWS, rows_a_slice(8 * self.features))
-        for numbers, part in _parts(given, order, step):
-            part = part.toarray() if is_sparse(part) else part
-            if encoder is not None:
-                yield _checked(encoder.encode(_columns_of(part), len(part), (), None), numbers, self.features)
-            else:
-                values = _float32(np.where(np.isnan(part), 0.0, part))
-                bounds = np.arange(len(part) + 1, dtype=np.int64) * self.features
-                yield _finite(Rows(bounds, None, values.ravel(), self.features), numbers)
-
-    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        if self.kernel is not None:
+            return self.kernel.name_of(feature, lambda inner: replace(self, kernel=None).name_of(inner, columns))
+        if self.takes_tables and self.encoding is not None:
+            return self.encoding.name_of(feature)
         return columns[feature]
 
+    def with_kernel(self, given: Any, order: Order, options: ModelOptions) -> Features:
+        """With the kernel of the options, found from the first of these rows: a random sample if they are in the order of
+        content."""
+        if options.kernel is None:
+            return self
+        first = _window(next(iter(self.rows(given, order))))
+        return replace(self, kernel=found_map(options, self.layout, self.features, first))
 
-class SparseFeatures:
-    """A feature for each column of a sparse matrix, as it is."""
+    def _mapped(self, kernel: FeatureMap, batches: Iterable[Rows]) -> Iterator[Rows]:
+        for rows in batches:
+            clipped = rows.clipped
+            for piece in kernel.pieces(_window(rows)):
+                bounds = np.append(piece.starts, piece.entries)
+                yield Rows(bounds, None, piece.values.copy(), self.features, clipped)  # the next piece takes its memory
+                clipped = 0
 
-    layout: Literal["dense", "sparse"] = "sparse"
-    takes_tables = False
-    encoding: Encoding | None = None
-
-    def __init__(self, features: int) -> None:
-        self.features = features
-
-    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
-        given = matrix_of(given)
-        if not is_sparse(given):
+    def _of_matrix(self, given: Any, order: Order) -> Iterator[Rows]:
+        encoder = None if self.encoding is None else Encoder(self.encoding)
+        is_dense = self.inner_layout == "dense"
+        if not is_dense and not is_sparse(given):
             from scipy.sparse import csr_array
 
             given = csr_array(given)
-        for numbers, part in _parts(given, order, _BATCH_ROWS):
-            bounds, values = np.asarray(part.indptr, np.int64), _float32(part.data)
-            yield _finite(Rows(bounds, part.indices.astype(np.uint32), values, self.features), numbers)
+        for numbers, part in _parts(given, order, min(_BATCH_ROWS, rows_a_slice(8 * self.inputs * is_dense))):
+            if not is_dense:
+                bounds, indices = np.asarray(part.indptr, np.int64), part.indices.astype(np.uint32)
+                yield _finite(Rows(bounds, indices, _float32(part.data), self.inputs), numbers)
+                continue
+            part = part.toarray() if is_sparse(part) else part
+            if encoder is not None:
+                yield _checked(encoder.encode(_columns_of(part), len(part), (), None), numbers, self.inputs)
+                continue
+            values = _float32(np.where(np.isnan(part), 0.0, part))
+            bounds = np.arange(len(part) + 1, dtype=np.int64) * self.inputs
+            yield _finite(Rows(bounds, None, values.ravel(), self.inputs), numbers)
 
-    def name_of(self, feature: int, columns: Sequence[str]) -> str:
-        return columns[feature]
-
-
-class TableFeatures:
-    """Columns of numbers, strings, text, times and lists, encoded as in a run on a table."""
-
-    takes_tables = True
-
-    def __init__(self, encoding: Encoding) -> None:
-        if encoding.features is None:
-            names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == "vector")
-            raise DataError(
-                f"column {names} holds sparse vectors, whose number of features is not known",
-                "give the vectors as a scipy sparse matrix",
-            )
-        self.encoding: Encoding | None = encoding
-        self.features = encoding.features
-        self.layout: Literal["dense", "sparse"] = "dense" if encoding.dense else "sparse"
-
-    @staticmethod
-    def learned(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> TableFeatures:
-        """From the rows that are counted, or a random sample of them."""
-        plan = plan_columns(table.schema, options, {}, TABLE)
-        return TableFeatures(learn(plan, options, sample_of(table, counted, options)))
-
-    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
+    def _of_table(self, given: Any, order: Order) -> Iterator[Rows]:
         assert self.encoding is not None
+        assert order is None, "Arrow cannot reorder columns of all types"
         if not is_arrow(given):
             names = ", ".join(column.name for column in self.encoding.all_columns)
             raise DataError(
@@ -182,15 +156,44 @@ class TableFeatures:
         find_layout(given.schema, Columns(None, encoding=self.encoding), TABLE)  # refuses columns of other types
         refuse_missing({TABLE: given.schema}, Columns(None, encoding=self.encoding))
         encoder, first = Encoder(self.encoding), 0
-        assert order is None, "Arrow cannot reorder columns of all types"
         for batch in given.to_batches(_BATCH_ROWS):
             numbers = np.arange(first, first + batch.num_rows)
-            yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), numbers, self.features)
+            yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), numbers, self.inputs)
             first += batch.num_rows
 
-    def name_of(self, feature: int, columns: Sequence[str]) -> str:
-        assert self.encoding is not None
-        return self.encoding.name_of(feature)
+
+def features_of_matrix(matrix: Any, order: NDArray[np.int64], options: EncodingOptions) -> Features:
+    """`order`: by the content of the rows, so that its beginning is a random sample."""
+    encoding, width = None, int(matrix.shape[1])
+    if is_sparse(matrix):
+        return Features("sparse", width)
+    if options.standardize != "off":
+        batch, on = _columns_of(matrix[order[:_SAMPLE_ROWS]]), EncodingOptions(standardize="on")
+        schema = pa.schema([pa.field(_COLUMN, batch[_COLUMN].type)])
+        encoding = learn(plan_columns(schema, on, {}, "the rows"), on, [batch])
+    return Features("dense", width, encoding)
+
+
+def features_of_table(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> Features:
+    """From the rows that are counted, or a random sample of them."""
+    encoding = learn(plan_columns(table.schema, options, {}, TABLE), options, sample_of(table, counted, options))
+    if encoding.features is None:
+        names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == "vector")
+        raise DataError(
+            f"column {names} holds sparse vectors, whose number of features is not known",
+            "give the vectors as a scipy sparse matrix",
+        )
+    return Features("dense" if encoding.dense else "sparse", encoding.features, encoding, takes_tables=True)
+
+
+def _window(rows: Rows) -> Window:
+    window = Window()
+    window.rows, window.entries = len(rows), len(rows.values)
+    window.starts, window.stops = rows.bounds[:-1], rows.bounds[1:]
+    window.values = rows.values
+    window.indices = window.indices if rows.indices is None else rows.indices
+    window.largest_index = rows.features - 1
+    return window
 
 
 def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:

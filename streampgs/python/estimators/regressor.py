@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
 from streampgs.base.errors import InvalidInput
@@ -13,8 +14,8 @@ from streampgs.data.distinct import Floats
 from streampgs.encoding.labels import LARGEST_LABEL
 from streampgs.losses import LOSSES
 from streampgs.python.estimators.base import StreamEstimator, numbers_in, sklearn_errors
+from streampgs.python.estimators.fitting import Given
 from streampgs.python.estimators.parameters import Parameters
-from streampgs.python.estimators.training import Given
 
 
 @dataclass(repr=False, eq=False)
@@ -36,50 +37,26 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
     quantile: float | None = None
     huber_width: float | None = None
 
-    def fit(
-        self,
-        X: Any = None,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        offset: Any = None,
-        shards: Any = None,
-        label: str | None = None,
-        run: Any = None,
-    ) -> Self:
-        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row. `offset`
-        is a number for each row that is added to its scores.
-
-        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, `offset` a column,
-        and `run` the folder of a run, which `resume` continues.
-        """
-        with sklearn_errors():
-            if shards is not None:
-                self._train_on_shards(shards, label, run, offset, (X, y, sample_weight))
-                return self
-            self._train(self._given(X, y, sample_weight, offset, reset=True), 0, {})
-        return self
-
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
         """Train on more rows, once."""
         with sklearn_errors():
             first = not self.__sklearn_is_fitted__()
-            self._train_more(self._given(X, y, sample_weight, offset, reset=first), 0, {})
+            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=first)
+            self._train_more(Given(rows, self._numbers_of(labels, weights), weights, offsets))
         return self
 
-    def _given(self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool) -> Given:
-        rows, found, weights, offsets = self._checked(X, y, sample_weight, offset, reset)
-        labels = numbers_in(found, "y")
-        if not np.isfinite(labels).all():
+    def _numbers_of(self, labels: NDArray[Any], weights: Floats | None) -> Floats:
+        found = numbers_in(labels, "y")
+        if not np.isfinite(found).all():
             raise InvalidInput("Input y contains NaN or infinity", "give a finite number for each row")
-        if (np.abs(labels) > LARGEST_LABEL).any():
+        if (np.abs(found) > LARGEST_LABEL).any():
             raise InvalidInput(f"y holds a number beyond {LARGEST_LABEL:g}", "scale y down")
         lowest = LOSSES[self.loss].lowest_label if self.loss in LOSSES else -np.inf
-        if (labels < lowest).any():
+        if (found < lowest).any():
             raise InvalidInput(
-                f"y holds {labels.min():g}, and loss '{self.loss}' is for {lowest:g} or more", "use another loss"
+                f"y holds {found.min():g}, and loss '{self.loss}' is for {lowest:g} or more", "use another loss"
             )
-        return Given(rows, labels, weights, offsets)
+        return found
 
     @property
     def coef_(self) -> Floats:
