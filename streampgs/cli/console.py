@@ -20,7 +20,7 @@ from streampgs.base.errors import StreampgsError, command_words
 from streampgs.base.printable import LONGEST_CELL, printable, printable_page
 from streampgs.kernels import compiling
 from streampgs.options.fields import OUTPUT, Flag, option
-from streampgs.python.progress import LiveLine, status_text
+from streampgs.python.progress import LineObserver
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status, StopRequest
@@ -127,33 +127,24 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequenc
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
 
-class TerminalObserver:
-    """Shows the progress of training. A context manager, so that the live line always ends."""
+class TerminalObserver(LineObserver):
+    """Shows the choices and the progress of training."""
 
     def __init__(self, quiet: bool = False) -> None:
+        super().__init__(say)
         self.quiet = quiet
-        self._line = LiveLine(say)
-
-    def __enter__(self) -> TerminalObserver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._line.close()
 
     def choices(self, choices: dict[str, str]) -> None:
         if not self.quiet:
             _write(pairs_text(choices), sys.stderr)
-            self._line.show(0.0, "starting")
+            super().choices(choices)
 
     def note(self, message: str) -> None:
         say_note(message)
 
-    def saved(self, checkpoint: str) -> None:
-        pass
-
     def status(self, status: Status) -> None:
         if not self.quiet:
-            self._line.show(status.fraction, status_text(status))
+            super().status(status)
 
 
 def stop_on_signals(stop: StopRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -109,7 +110,7 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
     stop = StopRequest()
     stop.opening = True
     stop_on_signals(stop)
-    with TerminalObserver(quiet) as observer:
+    with closing(TerminalObserver(quiet)) as observer:
         report = work(observer, stop)
     # Notes say why no row was trained on, or why training was undone.
     if not quiet and report.forecast_rss_mb and report.outcome != REJECTED:

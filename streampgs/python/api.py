@@ -30,7 +30,7 @@ from streampgs.options.fields import build
 from streampgs.options.messages import python_words
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
-from streampgs.python.interrupts import Interrupts, Watched
+from streampgs.python.interrupts import Interrupts
 from streampgs.python.keywords import public
 from streampgs.python.progress import shown
 from streampgs.python.rows_in_memory import (
@@ -197,7 +197,7 @@ def _supervised(
 ) -> Report:
     """With a display, and with a Ctrl-C that saves, unless the caller gives an observer or a stop."""
     with shown(progress) as display, Interrupts(stop) as interrupts:
-        report = work(Watched(observer or display, interrupts), interrupts.stop)
+        report = work(observer or display, interrupts.stop)
         if interrupts.interrupted:
             saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
             display.note(saved)

@@ -6,7 +6,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-from streampgs.run.report import Observer, Status, StopRequest
+from streampgs.run.report import StopRequest
 
 _SIGINT = "SIGINT"
 
@@ -20,9 +20,7 @@ class Interrupts:
     def __init__(self, stop: StopRequest | None) -> None:
         """`stop`: of a caller that takes care of interrupts; None: they are handled here."""
         self.stop = stop or StopRequest()
-        self._handles = stop is None
-        self.training = False
-        """Before the first row there is nothing to save."""
+        self.stop.opening = self._handles = stop is None
         self._installed = False
 
     def __enter__(self) -> Interrupts:
@@ -39,30 +37,10 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if not self.training or self.stop.reason is not None:
+        if self.stop.opening or self.stop.reason is not None:
             raise KeyboardInterrupt
         self.stop.ask(_SIGINT)
 
     @property
     def interrupted(self) -> bool:
         return self._installed and self.stop.reason == _SIGINT
-
-
-class Watched:
-    """An observer that tells when training has begun."""
-
-    def __init__(self, observer: Observer, interrupts: Interrupts) -> None:
-        self._observer, self._interrupts = observer, interrupts
-
-    def choices(self, choices: dict[str, str]) -> None:
-        self._interrupts.training = True
-        self._observer.choices(choices)
-
-    def note(self, message: str) -> None:
-        self._observer.note(message)
-
-    def status(self, status: Status) -> None:
-        self._observer.status(status)
-
-    def saved(self, checkpoint: str) -> None:
-        self._observer.saved(checkpoint)

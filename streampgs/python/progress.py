@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from streampgs.base.errors import OptionError
 from streampgs.base.printable import printable
 from streampgs.kernels import compiling
 from streampgs.options.messages import python_words
-
-if TYPE_CHECKING:
-    from streampgs.run.report import Status
+from streampgs.run.report import Observer, Status
 
 _PLAIN_SECONDS = 5.0
 _NOTEBOOK_SECONDS = 0.5
@@ -113,20 +110,11 @@ def _in_terminal() -> bool:
         return False
 
 
-class PythonObserver:
+class PythonObserver(Observer):
     """Shows nothing but notes. Its `close` ends the display."""
-
-    def choices(self, choices: dict[str, str]) -> None:
-        pass
 
     def note(self, message: str) -> None:
         show_line(f"note: {python_words(message)}")
-
-    def status(self, status: Status) -> None:
-        pass
-
-    def saved(self, checkpoint: str) -> None:
-        pass
 
     def close(self) -> None:
         pass
@@ -142,8 +130,8 @@ class SilentObserver(PythonObserver):
 class LineObserver(PythonObserver):
     """Shows a line that changes in a terminal; elsewhere a line every few seconds."""
 
-    def __init__(self) -> None:
-        self._line = LiveLine(show_line)
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+        self._line = LiveLine(say or show_line)
 
     def choices(self, choices: dict[str, str]) -> None:
         self._line.show(0.0, "starting")
@@ -159,52 +147,41 @@ class NotebookObserver(PythonObserver):
     """Shows a bar under the cell of a notebook, and the notes, which stay when training has ended."""
 
     def __init__(self) -> None:
-        self._shown = _Shown()
+        self.notes: list[str] = []
+        self._text, self._fraction, self._next = "", 0.0, 0.0
         self._handle: Any = None
-        self._next = 0.0
 
     def choices(self, choices: dict[str, str]) -> None:
-        self._show(_Shown(self._shown.notes, "starting", 0.0))
+        self._show("starting", 0.0)
 
     def note(self, message: str) -> None:
-        self._show(
-            _Shown((*self._shown.notes, printable(python_words(message))), self._shown.text, self._shown.fraction)
-        )
+        self.notes.append(f"note: {printable(python_words(message))}")
+        self._show(self._text, self._fraction)
 
     def status(self, status: Status) -> None:
         if time.perf_counter() >= self._next:
             self._next = time.perf_counter() + _NOTEBOOK_SECONDS
-            self._show(_Shown(self._shown.notes, status_text(status), status.fraction))
+            self._show(status_text(status), status.fraction)
 
     def close(self) -> None:
         if self._handle is not None:
-            self._show(_Shown(self._shown.notes))
+            self._show("", 0.0)
 
-    def _show(self, shown: _Shown) -> None:
-        self._shown = shown
+    def _show(self, text: str, fraction: float) -> None:
+        self._text, self._fraction = text, fraction
         if self._handle is None:
-            self._handle = import_module("IPython.display").display(shown, display_id=True)
+            self._handle = import_module("IPython.display").display(self, display_id=True)
         else:
-            self._handle.update(shown)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """What a notebook shows under its cell."""
-
-    notes: Sequence[str] = ()
-    text: str = ""
-    fraction: float = 0.0
+            self._handle.update(self)
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"note: {note}" for note in self.notes), *([self.text] if self.text else [])])
+        return "\n".join(filter(None, [*self.notes, self._text]))
 
     def _repr_html_(self) -> str:
-        lines = [f"<div>note: {escape(note)}</div>" for note in self.notes]
-        if self.text:
-            bar = f'<progress max="1" value="{self.fraction:.3f}"></progress>'
-            lines.append(f"<div>{bar} {escape(self.text)}</div>")
-        return "".join(lines)
+        lines = list(map(escape, self.notes))
+        if self._text:
+            lines.append(f'<progress max="1" value="{self._fraction:.3f}"></progress> {escape(self._text)}')
+        return "".join(f"<div>{line}</div>" for line in lines)
 
 
 def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.data.findings import Findings
 from streampgs.run.report_text import as_html, as_text
@@ -137,7 +137,9 @@ class Report:
 _OF_LINE = ("outcome", "stopped_by", "rows", "rows_this_call", "epochs", "dual_sha256", "peak_rss_mb")
 
 
-class Observer(Protocol):
+class Observer:
+    """Is told what a session does, and shows nothing. Others override what they show."""
+
     def choices(self, choices: dict[str, str]) -> None:
         """Every choice made for this session, before the first step."""
 
@@ -151,23 +153,7 @@ class Observer(Protocol):
         """A checkpoint was written."""
 
 
-class Silent:
-    """An observer that shows nothing."""
-
-    def choices(self, choices: dict[str, str]) -> None:
-        pass
-
-    def note(self, message: str) -> None:
-        pass
-
-    def status(self, status: Status) -> None:
-        pass
-
-    def saved(self, checkpoint: str) -> None:
-        pass
-
-
-class Session:
+class Session(Observer):
     """An observer of one call of train or resume. It keeps what the report of the call tells."""
 
     def __init__(self, observer: Observer) -> None:

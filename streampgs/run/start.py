@@ -42,7 +42,6 @@ from streampgs.run.report import (
     Observer,
     Report,
     Session,
-    Silent,
     StopRequest,
 )
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
@@ -72,7 +71,7 @@ def train(
     stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
+    session, growth, stop = Session(observer or Observer()), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
     resources = with_default_memory(resources, session.note)
     refuse_too_many_supports(options, resources)
@@ -154,7 +153,7 @@ def resume(
     row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
     `trial`: measures the model before and after. `validation`: takes the place of the run's, if that is gone."""
     folder = RunFolder(run)
-    session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
+    session, growth, stop = Session(observer or Observer()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
     _refuse_for(record, limits, growth, trial)
@@ -224,7 +223,7 @@ def rehearsed(
 ) -> Report:
     """What `resume` would do with the same options: the same notes, findings and errors before the first row. Nothing is
     written."""
-    folder, session = RunFolder(run), Session(observer or Silent())
+    folder, session = RunFolder(run), Session(observer or Observer())
     growth, stop = growth or Growth(), stop or StopRequest()
     record = folder.run_record()
     if record.spool is not None or growth.follow:

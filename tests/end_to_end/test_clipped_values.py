@@ -14,12 +14,12 @@ import streampgs
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run
 from streampgs.model.model import Model
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "20kB", "sigma": 1e-3}
 
 
-class Notes(Silent):
+class Notes(Observer):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

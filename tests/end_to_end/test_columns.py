@@ -19,7 +19,7 @@ import pytest
 import streampgs
 from streampgs.base.errors import DataError, Unreadable
 from streampgs.model.model import Model
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 from streampgs.table.locate import locate
 
 ROWS = 600
@@ -28,7 +28,7 @@ X = RANDOM.normal(size=ROWS)
 LABELS = (X > 0).astype(int)
 
 
-class Notes(Silent):
+class Notes(Observer):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.chosen: dict[str, str] = {}

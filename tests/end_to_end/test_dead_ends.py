@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -41,7 +41,7 @@ def test_a_folder_with_other_files_is_refused(tables: Tables, tmp_path: Path) ->
     assert not (data / "run.arrows").exists()
 
 
-class ReplaceShard(Silent):
+class ReplaceShard(Observer):
     """Replaces a shard in use by one with the same shape and footer and with other labels."""
 
     def __init__(self, shard: Path) -> None:

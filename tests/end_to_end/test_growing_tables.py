@@ -15,7 +15,7 @@ import streampgs
 from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run, strongest
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 from streampgs.run.saved import saved_run
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, write
@@ -107,7 +107,7 @@ def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_pat
 # Columns.
 
 
-class Noted(Silent):
+class Noted(Observer):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

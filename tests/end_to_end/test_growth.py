@@ -18,7 +18,7 @@ from streampgs.cli.history_text import history_text
 from streampgs.model.inspection import inspect_run
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -199,7 +199,7 @@ def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> N
     assert visits(run) == [1] * 300 + [2] * 300
 
 
-class Notes(Silent):
+class Notes(Observer):
     def __init__(self) -> None:
         self.found: list[str] = []
 
@@ -237,7 +237,7 @@ def test_a_change_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -
 # Following.
 
 
-class Stops(Silent):
+class Stops(Observer):
     """Calls `act` with the rows of each checkpoint, and stops the run after a minute so that no test hangs."""
 
     def __init__(self, stop: StopRequest, act: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 
 SMALL: dict[str, Any] = {"memory": "60MB", "sigma": 1e-3, "epochs": 2, "label": "late"}
 
@@ -164,7 +164,7 @@ def test_nights_from_the_first_to_the_last(tmp_path: Path) -> None:
     ]
 
 
-class StopAtOnce(Silent):
+class StopAtOnce(Observer):
     """Asks for a stop after a checkpoint."""
 
     def __init__(self, stop: StopRequest) -> None:

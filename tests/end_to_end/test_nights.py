@@ -19,7 +19,7 @@ import streampgs
 from streampgs.base.errors import DataError, OptionError
 from streampgs.cli.main import cli
 from streampgs.options.commands import Limits
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end import streaming
 from tests.end_to_end.commands import streampgs as command
@@ -299,7 +299,7 @@ def test_a_resume_that_was_killed_is_compared_with_the_model_from_before_it(rate
     assert state_of(run) == before
 
 
-class StopAfter(Silent):
+class StopAfter(Observer):
     """Asks for a stop after so many checkpoints."""
 
     def __init__(self, stop: StopRequest, checkpoints: int) -> None:

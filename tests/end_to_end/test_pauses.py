@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
 
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-class StopAfter(Silent):
+class StopAfter(Observer):
     """Asks for a stop when a number of checkpoints were written: somewhere in the middle, at no special place."""
 
     def __init__(self, stop: StopRequest, checkpoints: int) -> None:
@@ -172,7 +172,7 @@ def test_errors_in_the_middle_keep_the_progress(tables: Tables, tmp_path: Path) 
     shutil.copytree(tables.path("sparse", "arrow"), data)
     victim = data / "part-00003.arrow"
 
-    class Remove(Silent):
+    class Remove(Observer):
         def choices(self, choices: dict[str, str]) -> None:
             victim.rename(tmp_path / "away")
 
@@ -200,7 +200,7 @@ def test_a_shard_without_rows_may_disappear_in_the_middle_of_an_epoch(tables: Ta
     assert streampgs.resume(run, epochs=1).dual_sha256 == expected.dual_sha256
 
 
-def train_by_api(data: Path, run: Path, observer: Silent) -> None:
+def train_by_api(data: Path, run: Path, observer: Observer) -> None:
     from streampgs.options.commands import Limits, ModelOptions, Resources
 
     # So small a number of open files that the shard has to be opened again.

@@ -25,7 +25,7 @@ from streampgs.model.inspection import inspect_run
 from streampgs.options.commands import EncodingOptions, Limits, Resources
 from streampgs.run import spool
 from streampgs.run import start as trainer
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.mixed_tables import mixed
@@ -215,7 +215,7 @@ def test_a_damaged_checkpoint_is_not_used(tables: Tables, tmp_path: Path) -> Non
     path.write_bytes(data)
     notes: list[str] = []
 
-    class Noting(Silent):
+    class Noting(Observer):
         def note(self, message: str) -> None:
             notes.append(message)
 
@@ -263,7 +263,7 @@ def test_a_producer_that_dies_in_a_batch_is_reported_after_complete_batches_are_
 def test_a_stream_without_its_end_mark_is_reported(tables: Tables, tmp_path: Path) -> None:
     notes: list[str] = []
 
-    class Noting(Silent):
+    class Noting(Observer):
         def note(self, message: str) -> None:
             notes.append(message)
 

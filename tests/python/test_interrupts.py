@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 
 X = np.random.default_rng(0).standard_normal((20_000, 6))
 Y = (X[:, 0] > 0.0).astype(int)
 OPTIONS: dict[str, Any] = {"loss": "logistic", "sigma": 1e-3, "checkpoint_seconds": "1h"}
 
 
-class CtrlC(Silent):
+class CtrlC(Observer):
     """Presses it just before the first row."""
 
     def __init__(self, times: int = 1) -> None:
@@ -65,7 +65,7 @@ def test_handlers_of_the_program_stay(tmp_path: Path) -> None:
 def test_a_caller_may_stop_training_itself(tmp_path: Path) -> None:
     stop = StopRequest()
 
-    class Stops(Silent):
+    class Stops(Observer):
         def choices(self, choices: dict[str, str]) -> None:
             stop.ask("impatience")
 
@@ -85,8 +85,8 @@ def test_training_in_a_thread_works(tmp_path: Path) -> None:
 def test_ctrl_c_in_a_script(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import numpy, streampgs
-        from streampgs.run.report import Silent
-        class Tells(Silent):
+        from streampgs.run.report import Observer
+        class Tells(Observer):
             def status(self, status):
                 print("training", flush=True)
         x = numpy.random.default_rng(0).standard_normal((20_000, 6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,12 +38,12 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     class Handle:
         def update(self, thing: object) -> None:
-            shown.append(thing)
+            shown.append(copy(thing))
 
     def display(thing: object, display_id: bool) -> Handle:
         assert display_id
         assert not shown, "one display for a call"
-        shown.append(thing)
+        shown.append(copy(thing))
         return Handle()
 
     shell = SimpleNamespace(kernel=object())

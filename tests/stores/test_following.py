@@ -10,7 +10,7 @@ import pytest
 import streampgs
 from streampgs.base.errors import DataError
 from streampgs.run.folder import RunFolder
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 from tests.end_to_end.test_growth import COUNTED_ROWS, COUNTING, visits, write_counted
 from tests.faults.torture.follow_trials import is_idle
 from tests.stores.moto import BUCKET, Moto, Proxy
@@ -18,7 +18,7 @@ from tests.stores.moto import BUCKET, Moto, Proxy
 SMALL = {"memory": "60MB", "window": "20kB"}
 
 
-class StopAt(Silent):
+class StopAt(Observer):
     """Asks for a stop at the checkpoint of this row, and after a minute, so that no test hangs."""
 
     def __init__(self, rows: int) -> None:

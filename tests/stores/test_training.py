@@ -13,7 +13,7 @@ import streampgs
 from streampgs.model.evaluation import evaluate
 from streampgs.model.prediction import predict
 from streampgs.packing.synth import write_dataset
-from streampgs.run.report import Silent, StopRequest
+from streampgs.run.report import Observer, StopRequest
 from tests.end_to_end.commands import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL
 from tests.stores.moto import Moto
@@ -40,7 +40,7 @@ def test_following_a_bucket_trains_on_new_objects(folders: Path, store: Moto, tm
     stop = StopRequest()
     rows_before = []
 
-    class Writer(Silent):
+    class Writer(Observer):
         def saved(self, checkpoint: str) -> None:
             rows = int(Path(checkpoint).stem.split("-")[1])
             if not rows_before and rows > 0:
@@ -76,7 +76,7 @@ def test_changed_and_missing_objects_are_refused_and_named(folders: Path, store:
     assert f"'{address}/part-00004.arrow' is missing" in str(refused.value)
 
 
-class WatchCache(Silent):
+class WatchCache(Observer):
     """Records the largest size of the cache."""
 
     def __init__(self, cache: Path) -> None:

@@ -26,7 +26,7 @@ from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import UNFINISHED
-from streampgs.run.report import Silent
+from streampgs.run.report import Observer
 from streampgs.run.saver import Saver
 from tests.faults.simulator.disk import Killed
 from tests.faults.simulator.laws import LawBroken
@@ -264,7 +264,7 @@ class ShortHistory:
         remove_leftovers(RUN, UNFINISHED)
         folder.sync()
         training = self._loaded(folder)
-        saver = Saver(folder, Silent())
+        saver = Saver(folder, Observer())
         until = min(_EPOCHS - 1, training.worker.cursor.epoch + random.choice((0, 1, 1)))
         if random.random() < 0.7:
             self._change(training)

@@ -17,7 +17,7 @@ from streampgs.order.cursor import Cursor
 from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, Kept, write_checkpoint
 from streampgs.run.folder import RunFolder
-from streampgs.run.report import Session, Silent, StopRequest
+from streampgs.run.report import Observer, Session, StopRequest
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 from tests.faults.simulator.disk import Disk
@@ -68,7 +68,7 @@ class Twin:
         history.table.move_to(disk)
         self._show = history.table.show
         self._folder = RunFolder(RUN)
-        self._session = Session(Silent())
+        self._session = Session(Observer())
         resources = Resources(memory=900 * 10**6, checkpoint_seconds=1e9)
         base = replace(lineage.base, resources=resources)
         self._trainer = Trainer(self._folder, base, self._session, StopRequest(), resources)
