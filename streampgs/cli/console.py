@@ -127,6 +127,19 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequenc
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
 
+def records_text(columns: Mapping[str, str], records: Sequence[Mapping[str, Any]], left: Sequence[int] = ()) -> str:
+    """A table with a line for each record. `columns`: for each head the key of its values, and their format after a colon."""
+    pairs = [column.partition(":")[::2] for column in columns.values()]
+    rows = [[_cell(record.get(key), form) for key, form in pairs] for record in records]
+    return table_text([*columns], rows, left)
+
+
+def _cell(value: Any, form: str) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "*", False: ""}[value]
+    return format(value, form)
+
+
 class TerminalObserver(LineObserver):
     """Shows the choices and the progress of training."""
 

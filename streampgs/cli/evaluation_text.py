@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streampgs.cli.console import pairs_text, table_text
+from streampgs.cli.console import pairs_text, records_text, table_text
 from streampgs.model.metrics import HEADINGS, METRICS
 
 _MOST_CLASSES = 10  # of a confusion matrix, as text
@@ -56,43 +56,43 @@ def _metrics(result: Mapping[str, Any]) -> str:
 def _per_class(result: Mapping[str, Any]) -> str:
     if result["per_class"] is None:
         return ""
-    columns = ("precision", "recall", "f1", "auc", "support")
     found = sorted(result["per_class"], key=lambda one: -one["support"])
-    rows = [
-        [_value(one["class"]), *(_number(one.get(name)) for name in columns[:-1]), f"{one['support']:,.10g}"]
-        for one in found[:_MOST_LISTED_CLASSES]
-    ]
-    text = table_text(["class", *columns], rows, left=(0,))
-    return text + _more(len(found) - len(rows), "classes")
+    shown = [{**one, "class": _value(one["class"])} for one in found[:_MOST_LISTED_CLASSES]]
+    text = _table({"class": "class"}, shown, ("precision", "recall", "f1", "auc"), {"support": "support:,.10g"})
+    return text + _more(len(found) - _MOST_LISTED_CLASSES, "classes")
 
 
 def _confusion(result: Mapping[str, Any]) -> str:
     names = [_value(one) for one in result["classes"]]
     rows = [
-        [name, *(f"{value:,.10g}" for value in line)] for name, line in zip(names, result["confusion"], strict=True)
+        [name, *(f"{weight:,.10g}" for weight in line)] for name, line in zip(names, result["confusion"], strict=True)
     ]
     return table_text(["label, predicted:", *names], rows, left=(0,))
 
 
 def _labels(labels: Mapping[str, Mapping[str, Any]]) -> str:
-    return _table("label", [(name, found) for name, found in labels.items()], rows=False)
+    found = [{**found, "name": name} for name, found in labels.items()]
+    return _table({"label": "name"}, found, _present(found))
 
 
 def _groups(by: Mapping[str, Any]) -> str:
-    named = [(_value(group["value"]), group) for group in by["groups"][:_MOST_GROUPS]]
-    more = len(by["groups"]) - len(named)
+    groups = [{**group, "value": _value(group["value"])} for group in by["groups"][:_MOST_GROUPS]]
     if "other" in by:
-        named.append(("(other values)", by["other"]))
-    return _table(by["column"], named, rows=True) + _more(more, "values")
+        groups.append({**by["other"], "value": "(other values)"})
+    text = _table({by["column"]: "value", "rows": "rows:,"}, groups, _present(groups))
+    return text + _more(len(by["groups"]) - _MOST_GROUPS, "values")
 
 
-def _table(head: str, named: Sequence[tuple[str, Mapping[str, Any]]], rows: bool) -> str:
-    names = [name for name in _OF_GROUPS if any(isinstance(found.get(name), float | int) for _, found in named)]
-    lines = [
-        [name, *([f"{found['rows']:,}"] if rows else []), *(_number(found.get(metric)) for metric in names)]
-        for name, found in named
-    ]
-    return table_text([head, *(["rows"] if rows else []), *names], lines, left=(0,))
+def _present(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The metrics that some of them have."""
+    return [name for name in _OF_GROUPS if any(isinstance(one.get(name), float | int) for one in found)]
+
+
+def _table(
+    heads: Mapping[str, str], found: Sequence[Mapping[str, Any]], metrics: Sequence[str], last: Mapping[str, str] = {}
+) -> str:
+    shown = [{**one, **{name: _number(one.get(name)) for name in metrics}} for one in found]
+    return records_text({**heads, **{name: name for name in metrics}, **last}, shown, left=(0,))
 
 
 def _more(count: int, what: str) -> str:

@@ -8,11 +8,12 @@ from shlex import quote
 from typing import Any
 
 from streampgs.base.errors import counted
-from streampgs.cli.console import pairs_text, table_text
+from streampgs.cli.console import pairs_text, records_text
 from streampgs.options.solvers import SOLVERS, solver_of
 from streampgs.run.report_text import mixed_text, weights_text
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
+_COUNTS = {"nonzeros": "nonzeros:,", "zeros": "zeros:,"}
 
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
@@ -141,57 +142,31 @@ def _tables(result: dict[str, Any]) -> list[str]:
 
 def _lane_table(lanes: list[dict[str, Any]], kind: str) -> str:
     """`kind`: which loss is shown."""
-    choices = _choices(lanes[0])
-    head = ["", "target", "loss", *choices, f"{kind} loss", "accuracy", "merit", "gap", "nonzeros", "zeros"]
-    rows = [
-        [
-            "*" if lane["leads"] else "",
-            lane["target"],
-            lane["loss"],
-            *(_number(lane[name]) for name in choices),
-            _number(lane["progressive_loss"], ".5f"),
-            _number(lane["progressive_accuracy"], ".5f"),
-            _number(lane["merit"], ".5f"),
-            _number(lane["gap"]),
-            f"{lane['nonzeros']:,}",
-            f"{lane['zeros']:,}",
-        ]
-        for lane in lanes
-    ]
-    return table_text(head, rows)
+    choices = {name: f"{name}:.3g" for name in _choices(lanes[0])}
+    measured = {
+        f"{kind} loss": "progressive_loss:.5f",
+        "accuracy": "progressive_accuracy:.5f",
+        "merit": "merit:.5f",
+        "gap": "gap:.3g",
+    }
+    return records_text({"": "leads", "target": "target", "loss": "loss", **choices, **measured, **_COUNTS}, lanes)
 
 
 def _path_table(path: list[dict[str, Any]]) -> str:
     kinds = {"judged": "judged", "held out": "held-out", "training": "training", "progressive": "prog."}
-    head = ["path", "l1", f"{kinds[path[0]['judged_on']]} loss", "accuracy", "nonzeros", "zeros"]
-    rows = [
-        [
-            "*" if point["leads"] else "",
-            _number(point["l1"]),
-            _number(point["loss"], ".5f"),
-            _number(point["accuracy"], ".5f"),
-            f"{point['nonzeros']:,}",
-            f"{point['zeros']:,}",
-        ]
-        for point in path
-    ]
-    return table_text(head, rows)
+    measured = {f"{kinds[path[0]['judged_on']]} loss": "loss:.5f", "accuracy": "accuracy:.5f"}
+    return records_text({"path": "leads", "l1": "l1:.3g", **measured, **_COUNTS}, path)
 
 
 def _top_table(top: list[dict[str, Any]]) -> str:
-    several = len({one["target"] for one in top}) > 1
-    head = [*(["target"] if several else []), "weight", "feature"]
-    rows = [[*([one["target"]] if several else []), f"{one['weight']:+.5g}", one["name"]] for one in top]
-    return table_text(head, rows, left=[len(head) - 1])
+    target = {"target": "target"} if len({one["target"] for one in top}) > 1 else {}
+    columns = {**target, "weight": "weight:+.5g", "feature": "name"}
+    return records_text(columns, top, left=[len(columns) - 1])
 
 
 def _race_table(candidates: list[dict[str, Any]]) -> str:
-    choices = _choices(candidates[0])
-    head = ["race", *choices, "dropped after rows", "merit"]
-    names = {**dict.fromkeys(choices, ".3g"), "rows": ",", "merit": ".5f"}
-    return table_text(
-        head, [[one["loss"], *(_number(one.get(each), names[each]) for each in names)] for one in candidates]
-    )
+    choices = {name: f"{name}:.3g" for name in _choices(candidates[0])}
+    return records_text({"race": "loss", **choices, "dropped after rows": "rows:,", "merit": "merit:.5f"}, candidates)
 
 
 def _choices(summary: dict[str, Any]) -> list[str]:
@@ -202,10 +177,6 @@ def _choices(summary: dict[str, Any]) -> list[str]:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _number(value: float | None, form: str = ".3g") -> str:
-    return "-" if value is None else format(value, form)
 
 
 def data_text(result: dict[str, Any], all_columns: bool = False) -> str:
@@ -223,7 +194,7 @@ def data_text(result: dict[str, Any], all_columns: bool = False) -> str:
     }
     if result["ignored_files"]:
         pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
-    table = table_text(["column", "type", "use"], [[*column.values()] for column in columns], left=[0, 1, 2])
+    table = records_text({"column": "name", "type": "type", "use": "use"}, columns, left=[0, 1, 2])
     return "\n\n".join([pairs_text(pairs), *([table] if listed else [])])
 
 

@@ -15,10 +15,12 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES, Vector
 from streampgs.model.metrics import Task
-from streampgs.model.scoring import Scorer
+from streampgs.model.scoring import scores_in_memory
 from streampgs.options.commands import ModelOptions
 from streampgs.options.messages import python_errors
 from streampgs.run.saved import saved_run
+
+_ESTIMATING = " or ".join(f"`--loss {name}`" for name, loss in LOSSES.items() if loss.probability is not None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,11 +117,10 @@ class Model:
     def with_threshold(self, threshold: float) -> Model:
         """The same model; it predicts the positive class from this probability on."""
         if not (self.task.classes == 2 and self.task.estimates):
-            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
             kind = f"{self.task.classes} classes" if self.classifies else "numbers as labels"
             raise OptionError(
                 f"`--threshold {threshold:g}` for a model of loss {self.settings.loss} with {kind}",
-                f"leave it out: it needs two classes, and `--loss {usable}`",
+                f"leave it out: it needs two classes, and {_ESTIMATING}",
             )
         return replace(self, threshold=threshold)
 
@@ -132,10 +133,7 @@ class Model:
         every column is a number: the columns are expected in the order of the training data. A model with offsets adds
         them: `offset`, or the offset column of the table.
         """
-        scorer = Scorer(
-            self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout, self.features, self.kernel
-        )
-        return scorer.scores(rows, offset)
+        return scores_in_memory(self, rows, offset)
 
     def predict(self, rows: Any, offset: Any = None) -> NDArray[Any]:
         """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""
@@ -146,10 +144,7 @@ class Model:
         """A column for each class, as in `classes_`. With several labels: the probability of +1, a column for each."""
         found = self.probabilities(self.decision_function(rows, offset))
         if found is None:
-            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
-            raise OptionError(
-                f"a model of loss {self.settings.loss} has no probabilities", f"train with `--loss {usable}`"
-            )
+            raise OptionError(f"a model of loss {self.settings.loss} has no probabilities", f"train with {_ESTIMATING}")
         return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
 
     def predictions(self, scores: Vector) -> NDArray[Any]:

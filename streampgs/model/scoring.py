@@ -4,15 +4,13 @@ the loader. From a window on both ways are one."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.data.feature_maps import FeatureMap
-from streampgs.encoding.encoding import Encoding
 from streampgs.kernels.placing_loop import score_rows
 from streampgs.losses import Vector
 from streampgs.reading.batches import BatchEncoder
@@ -20,6 +18,9 @@ from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.layout import SPARSE, Columns, Layout, find_layout, refuse_missing
+
+if TYPE_CHECKING:
+    from streampgs.model.model import Model
 
 TABLE = "the table"
 
@@ -53,66 +54,47 @@ def window_scores(
     return scores[0] if weights.ndim == 1 else np.ascontiguousarray(scores.T)
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """<w, x> + b for rows in memory, plus the row's offset if the model was trained with offsets."""
+def scores_in_memory(model: Model, rows: Any, offset: Any = None) -> Vector:
+    """<w, x> + b for each row, plus the row's offset if the model was trained with offsets; with several classes or labels a
+    column for each. Features that the model does not know add nothing. The offsets of a table are in its offset column; for
+    other rows they must be given."""
+    named, batches = ExpectedRows(model.encoding, model.layout, model.features).batches(rows)
+    if named and offset is not None:
+        raise OptionError("offsets in addition to a table", "put them into the table's offset column")
+    columns = Columns(None, None, encoding=model.encoding, offset=model.options.offset if named else None)
+    shift = None if named else _checked(offset, model.options.offset)
+    scores = np.concatenate([np.empty((0, *model.coef_.shape[:-1])), *_scores_of_batches(model, batches, columns)])
+    return scores if shift is None else scores + (shift[..., np.newaxis] if scores.ndim > 1 else shift)
 
-    weights: Vector
-    """A number for each feature; of several classes or labels: a row for each."""
-    intercept: float | Vector
-    encoding: Encoding | None
-    offset_column: str | None
-    layout: str
-    """Of the rows that the model was trained on."""
-    features: int
-    """Of such rows."""
-    kernel: FeatureMap | None = None
 
-    def scores(self, rows: Any, offset: Any = None) -> Vector:
-        """A score for each row; with several classes or labels a column for each. Features that the model does not know
-        add nothing. The offsets of a table are in its offset column; for other rows they must be given."""
-        expected = ExpectedRows(self.encoding, self.layout, self.features)
-        named, batches = expected.batches(rows)
-        if named and offset is not None:
-            raise OptionError("offsets in addition to a table", "put them into the table's offset column")
-        shift = None if named else self._checked(offset)
-        columns = Columns(None, None, encoding=self.encoding, offset=self.offset_column if named else None)
-        scores = np.concatenate([np.empty((0, *self.weights.shape[:-1])), *self._of_batches(batches, columns)])
-        return scores if shift is None else scores + (shift[..., np.newaxis] if scores.ndim > 1 else shift)
+def _scores_of_batches(model: Model, batches: Iterator[pa.RecordBatch], columns: Columns) -> Iterator[Vector]:
+    encoder, schema, first = None, None, 0
+    for batch in batches:
+        if encoder is None or batch.schema != schema:
+            schema = batch.schema
+            encoder = _encoder(model, schema, columns)
+        for start in range(0, batch.num_rows, encoder.batch_rows):
+            window = encoder.window(batch.slice(start, encoder.batch_rows), first + start)
+            yield window_scores(model.coef_, model.intercept_, window, model.layout == SPARSE, model.kernel)
+        first += batch.num_rows
 
-    def _of_batches(self, batches: Iterator[pa.RecordBatch], columns: Columns) -> Iterator[Vector]:
-        encoder, schema, first = None, None, 0
-        for batch in batches:
-            if encoder is None or batch.schema != schema:
-                schema = batch.schema
-                encoder = self._encoder(schema, columns)
-            for start in range(0, batch.num_rows, encoder.batch_rows):
-                part = batch.slice(start, encoder.batch_rows)
-                yield window_scores(
-                    self.weights,
-                    self.intercept,
-                    encoder.window(part, first + start),
-                    self.layout == SPARSE,
-                    self.kernel,
-                )
-            first += batch.num_rows
 
-    def _encoder(self, schema: pa.Schema, columns: Columns) -> BatchEncoder:
-        layout = find_layout(schema, columns, TABLE)
-        refuse_missing({TABLE: schema}, columns)
-        check_layout(layout, self.layout, self.features, "rows")
-        width = None if layout.kind == SPARSE else self.features
-        return BatchEncoder(layout, RowRules(columns, False, False, width), lambda row: f"row {row}")
+def _encoder(model: Model, schema: pa.Schema, columns: Columns) -> BatchEncoder:
+    layout = find_layout(schema, columns, TABLE)
+    refuse_missing({TABLE: schema}, columns)
+    check_layout(layout, model.layout, model.features, "rows")
+    width = None if layout.kind == SPARSE else model.features
+    return BatchEncoder(layout, RowRules(columns, False, False, width), lambda row: f"row {row}")
 
-    def _checked(self, offset: Any) -> Vector | None:
-        if offset is None and self.offset_column is not None:
-            raise OptionError(
-                f"rows without offsets, but the model was trained with `--offset {self.offset_column}`",
-                "give offset=, a number for each row or one for all",
-            )
-        if offset is None:
-            return None
-        found = np.asarray(offset, np.float64)
-        if not np.isfinite(found).all():
-            raise DataError("an offset is NaN or infinite", "give finite offsets")
-        return found
+
+def _checked(offset: Any, column: str | None) -> Vector | None:
+    """`column`: of the offsets in training."""
+    if offset is None and column is not None:
+        raise OptionError(
+            f"rows without offsets, but the model was trained with `--offset {column}`",
+            "give offset=, a number for each row or one for all",
+        )
+    found = None if offset is None else np.asarray(offset, np.float64)
+    if found is not None and not np.isfinite(found).all():
+        raise DataError("an offset is NaN or infinite", "give finite offsets")
+    return found
