@@ -690,12 +690,10 @@ class SynthOptions(Checked):
     shards: int = option(8, Number("N", 1, whole=True), COMMON, "Number of files.")
     format: str = option("arrow", Choice(names=("arrow", "parquet")), COMMON, "Format of the files.")
     seed: int = option(0, Number("N", 0, 2**64, below=True, whole=True), COMMON, "Seed of the random numbers.")
-    sort: bool = option(False, Flag(), COMMON, "Sort the rows by label: the worst case for training on parts.",
-        flag="--sorted")
     features: int | None = option(None, Number("N", 1, 2**24, whole=True), COMMON, "Number of features.",
         shown="47,236 for sparse rows, 28 for dense rows, 20 for gaussian ones")
     test_rows: int = option(0, Number("N", 0, _MOST_SYNTHETIC_ROWS, whole=True), COMMON,
-        "Number of test rows to write, never sorted, to the folder OUT-test.")
+        "Number of test rows to write to the folder OUT-test.")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -1,21 +1,19 @@
-"""`streampgs synth`: synthetic datasets, written in bounded memory (sorting takes 16 bytes a row).
+"""`streampgs synth`: synthetic datasets, written in bounded memory.
 
 A row is a pure function of the seed and its number: word i of a key is a counted random word, and each row has a key.
-Rows can therefore be made in any order, any number of times. The dense kinds draw the target and a position along one
-direction first, and the features given that position, so that sorting by label costs a few words a row.
+The dense kinds draw the target and a position along one direction first, and the features given that position.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -24,7 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.base.files import new_file, refuse_unless_empty, remove_leftovers, sole_writer, sync_folder
+from streampgs.base.faults import names_in
+from streampgs.base.files import new_file, refuse_unless_empty, sole_writer, sync_folder
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.options.commands import SynthOptions
 from streampgs.options.fields import build
@@ -60,8 +59,8 @@ _LOGISTIC_SLOPE = 2.4  # the best classifier is right for 80 rows in 100
 _MEAN, _SIGNAL, _NOISE = 3.0, 2.0, 1.0  # of regression: r² is .8
 GAUSSIAN_DISTANCE = 2.5  # in standard deviations: the best plane has accuracy Φ(1.25) = .894
 
-_PIECE_ROWS = 65_536
 _TEST_SHARD_ROWS = 500_000
+_STAGING = ".writing"
 _BATCH_BYTES, _ROW_GROUP_BYTES = 1 << 20, 1 << 25
 
 
@@ -79,60 +78,80 @@ class SynthReport:
     test_folder: Path | None
 
 
-def write_dataset(
-    out: Path, *, rows: int, on_progress: Callable[[int, int], None] | None = None, **chosen: Any
-) -> SynthReport:
+def write_dataset(out: Path, *, rows: int, **chosen: Any) -> SynthReport:
     """Write `rows` rows into the folder `out`, and `test_rows` others into the folder `out`-test.
 
-    The other keywords are the options of `streampgs synth`; `sort` orders the training rows by label, lowest first.
-    `on_progress` receives (rows written, rows in all).
+    The other keywords are the options of `streampgs synth`.
     """
     (options,) = build("synth", {"rows": rows, **chosen}, SynthOptions)
+    started = time.perf_counter()
     out = Path(os.path.abspath(out))
     test_out = out.with_name(out.name + "-test") if options.test_rows else None
-    folders = [out] if test_out is None else [out, test_out]
+    kind, shards = _KINDS[options.kind], min(options.shards, options.rows)
+    test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
+    parts = [(out, 0, options.rows, shards), (test_out, FIRST_TEST_ROW, options.test_rows, test_shards)]
     with ExitStack() as stack:
-        for folder in folders:
-            _refuse_unless_new(folder)
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(sole_writer(folder))
-            _refuse_unless_new(folder)
-            remove_leftovers(folder, _HIDDEN)
-        return _written(options, out, test_out, on_progress)
-
-
-def _refuse_unless_new(folder: Path) -> None:
-    """A folder may hold what a synth that was killed has left."""
-    if not folder.is_dir() or any(not fnmatchcase(file.name, _HIDDEN) for file in folder.iterdir()):
-        refuse_unless_empty(folder)
-
-
-def _written(
-    options: SynthOptions, out: Path, test_out: Path | None, on_progress: Callable[[int, int], None] | None
-) -> SynthReport:
-    rows, started = options.rows, time.perf_counter()
-    kind = _KINDS[options.kind]
-    source = kind.source(options.seed, options.features or kind.default_features)
-    shards = min(options.shards, rows)
-    written_rows = 0
-
-    def advance(batch_rows: int) -> None:
-        nonlocal written_rows
-        written_rows += batch_rows
-        if on_progress is not None:
-            on_progress(written_rows, rows + options.test_rows)
-
-    order = _by_target(source, rows) if options.sort else None
-    with _named_together() as name_later:
-        nonzeros = _write_shards(source, (0, rows), order, out, shards, options.format, advance, name_later)
-        if test_out is not None:
-            test = FIRST_TEST_ROW, FIRST_TEST_ROW + options.test_rows
-            test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
-            _write_shards(source, test, None, test_out, test_shards, options.format, advance, name_later)
+        for folder, *_ in parts:
+            if folder is not None:
+                stack.enter_context(_new_folder(folder))
+        source = kind.source(options.seed, options.features or kind.default_features)
+        nonzeros = [
+            _write_shards(source, first, count, folder / _STAGING, files, options.format)
+            for folder, first, count, files in parts
+            if folder is not None
+        ]
     size = sum(file.stat().st_size for file in out.iterdir())
     seconds = time.perf_counter() - started
-    return SynthReport(rows, options.kind, source.features, nonzeros, size, shards, seconds, test_out)
+    return SynthReport(options.rows, options.kind, source.features, nonzeros[0], size, shards, seconds, test_out)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Files that are written to the hidden folder in it get their names at the end: a part of a table is not taken for the
+    table. What a synth that was killed has left is removed."""
+    if not folder.is_dir() or any(name != _STAGING for name in names_in(folder)):
+        refuse_unless_empty(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with sole_writer(folder):
+        staging = folder / _STAGING
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        try:
+            yield
+            for name in names_in(staging):
+                os.rename(staging / name, folder / name)
+            sync_folder(folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _write_shards(source: Source, first_row: int, rows: int, folder: Path, shards: int, format: str) -> int:
+    """Write rows to shards of equal size; return the nonzeros."""
+    at_once = source.batch_rows if format == "arrow" else source.row_group_rows
+    nonzeros = 0
+    for shard in range(shards):
+        first, stop = (first_row + rows * part // shards for part in (shard, shard + 1))
+        with (
+            open(new_file(folder / f"part-{shard:05d}.{format}"), "wb") as file,
+            _new_writer(file, source.schema, format) as writer,
+        ):
+            for start in range(first, stop, at_once):
+                end = min(start + at_once, stop)
+                pieces = (
+                    np.arange(at, min(at + source.batch_rows, end)) for at in range(start, end, source.batch_rows)
+                )
+                group = pa.concat_batches([source.batch(numbers) for numbers in pieces])
+                writer.write_batch(group)
+                nonzeros += len(group.columns[-1].values)
+                del group  # so that it is not in memory while the next is made
+    return nonzeros
+
+
+def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
+    if format == "arrow":
+        return pa.ipc.new_file(file, schema)
+    # No dictionaries: values hardly repeat.
+    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
 
 
 # ------------------------------------------------------------------------------------------- random numbers
@@ -222,8 +241,6 @@ class Sparse:
         popularity /= popularity.sum()
         self.cumulative = np.cumsum(popularity)
         self.cumulative[-1] = 2.0  # every search ends there
-        self._cells = 4 << features.bit_length()  # a power of two: places times cells are exact
-        self._guide = np.searchsorted(self.cumulative, np.arange(self._cells + 1) / self._cells, side="right")
         typical_length = math.exp(_LENGTH_LOG_MEAN + 0.5 * _LENGTH_LOG_SPREAD**2)
         self.rarity = _RARITY_FLOOR - np.log(-np.expm1(typical_length * np.log1p(-popularity)))
         self.weights = popularity**_WEIGHT_EXPONENT * _normals_for(seed, _FEATURE_WEIGHTS, features)
@@ -246,7 +263,10 @@ class Sparse:
             places = np.cumsum(-np.log(uniforms(words_of(keys[rows, None], 2 + draws))), axis=1)
             places /= np.take_along_axis(places, lengths[rows, None], axis=1)
             used = draws < lengths[rows, None]
-            drawn.append(np.repeat(rows, lengths[rows]) * self.features + self._features_at(places[used]))
+            drawn.append(
+                np.repeat(rows, lengths[rows]) * self.features
+                + np.searchsorted(self.cumulative, places[used], side="right")
+            )
         entries, times = np.unique(np.concatenate(drawn), return_counts=True)
         row, feature = np.divmod(entries, self.features)
         starts = np.searchsorted(row, np.arange(len(numbers) + 1))
@@ -255,22 +275,9 @@ class Sparse:
         scores = np.add.reduceat(self.weights[feature] * values, starts[:-1]) / norms + self.bias
         return starts.astype(np.int32), feature.astype(np.int32), values / norms[row], scores
 
-    def _features_at(self, places: Floats) -> Numbers:
-        """`np.searchsorted` of the cumulative popularity, five times as fast: each cell knows its first feature."""
-        found = self._guide[(places * self._cells).astype(np.int64)]
-        short = np.flatnonzero(self.cumulative[found] <= places)
-        while short.size:
-            found[short] += 1
-            short = short[self.cumulative[found[short]] <= places[short]]
-        return found
-
     def labels(self, numbers: Numbers, scores: Floats) -> NDArray[np.int8]:
         flipped = uniforms(words_of(words_of(self._rows_key, numbers), 1)) < SPARSE_LABEL_NOISE
         return np.where((scores > 0.0) != flipped, 1, -1).astype(np.int8)
-
-    def targets(self, numbers: Numbers) -> Floats:
-        parts = [numbers[start : start + self.batch_rows] for start in range(0, len(numbers), self.batch_rows)]
-        return np.concatenate([self.labels(part, self.rows(part)[3]) for part in parts]).astype(np.float64)
 
     def batch(self, numbers: Numbers) -> pa.RecordBatch:
         offsets, indices, values, scores = self.rows(numbers)
@@ -347,9 +354,6 @@ class Dense:
         keys = words_of(self._rows_key, numbers)
         return self._draw(normals(words_of(keys, 0)), words_of(keys, 1))
 
-    def targets(self, numbers: Numbers) -> Floats:
-        return self.draws(numbers)[0]
-
     def rows(self, numbers: Numbers, positions: Floats) -> NDArray[np.float32]:
         """Free draws, each moved along Σ·direction to its position."""
         keys = words_of(self._rows_key, numbers)[:, None]
@@ -371,7 +375,7 @@ Source = Sparse | Dense
 
 class _Kind(NamedTuple):
     source: Callable[[int, int], Source]
-    """Of a seed and a number of features."""
+    """It is called with a seed and a number of features."""
     default_features: int
 
 
@@ -382,73 +386,4 @@ _KINDS = {
     "gaussian": _Kind(partial(Dense, _two_classes, np.int8, True), 20),
 }
 KINDS = tuple(_KINDS)
-
-
-# ---------------------------------------------------------------------------------------------------- to disk
-
-
-def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
-    # No dictionaries: values hardly repeat.
-    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
-
-
-_WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {"arrow": pa.ipc.new_file, "parquet": _parquet_writer}
-_HIDDEN = ".part-*.writing"
-FORMATS = tuple(_WRITERS)
-
-
-def _by_target(source: Source, rows: int) -> Numbers:
-    """The row numbers sorted by target, in 16 bytes of memory a row."""
-    parts = [source.targets(np.arange(start, stop)) for start, stop in _cuts(0, rows, -(-rows // _PIECE_ROWS))]
-    return np.argsort(np.concatenate(parts), kind="stable")
-
-
-def _cuts(first: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
-    """The range [first, stop) in equal parts."""
-    rows = stop - first
-    return pairwise(first + rows * part // parts for part in range(parts + 1))
-
-
-def _write_shards(
-    source: Source,
-    rows: tuple[int, int],
-    order: Numbers | None,
-    folder: Path,
-    shards: int,
-    format: str,
-    advance: Callable[[int], None],
-    name_later: Callable[[Path, Path], None],
-) -> int:
-    """Write the rows [first, stop), or those of `order`, to shards of equal size; return the nonzeros."""
-    at_once = source.batch_rows if format == "arrow" else source.row_group_rows
-    nonzeros = 0
-    for shard, (first, stop) in enumerate(_cuts(*rows, shards)):
-        path = folder / f"part-{shard:05d}.{format}"
-        hidden = path.with_name(f".{path.name}.writing")
-        name_later(hidden, path)
-        with open(new_file(hidden), "wb") as file, _WRITERS[format](file, source.schema) as writer:
-            for start in range(first, stop, at_once):
-                end = min(start + at_once, stop)
-                numbers = np.arange(start, end) if order is None else order[start:end]
-                batches = np.split(numbers, range(source.batch_rows, len(numbers), source.batch_rows))
-                group = pa.concat_batches([source.batch(batch) for batch in batches])
-                writer.write_batch(group)
-                nonzeros += len(group.columns[-1].values)
-                del group  # so that it is not in memory while the next is made
-                advance(len(numbers))
-    return nonzeros
-
-
-@contextmanager
-def _named_together() -> Iterator[Callable[[Path, Path], None]]:
-    """Hidden files get their names when all of them are complete: a part of a table is not taken for the table."""
-    names: dict[Path, Path] = {}
-    try:
-        yield names.__setitem__
-        for hidden, path in names.items():
-            hidden.rename(path)
-        for folder in {path.parent for path in names.values()}:
-            sync_folder(folder)
-    finally:
-        for hidden in names:
-            hidden.unlink(missing_ok=True)
+FORMATS = ("arrow", "parquet")
