@@ -14,17 +14,9 @@ import streampgs
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run
 from streampgs.model.model import Model
-from streampgs.run.report import Observer
+from tests.end_to_end.observers import Notes
 
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "20kB", "sigma": 1e-3}
-
-
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def rows(count: int, seed: int, wild: dict[str, int], category: bool = False) -> pa.Table:

@@ -19,25 +19,13 @@ import pytest
 import streampgs
 from streampgs.base.errors import DataError, Unreadable
 from streampgs.model.model import Model
-from streampgs.run.report import Observer
 from streampgs.table.locate import locate
+from tests.end_to_end.observers import Notes
 
 ROWS = 600
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=ROWS)
 LABELS = (X > 0).astype(int)
-
-
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.chosen: dict[str, str] = {}
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def choices(self, choices: dict[str, str]) -> None:
-        self.chosen = choices
 
 
 def train(folder: Path, *tables: pa.Table, **options: Any) -> tuple[Model, Notes]:

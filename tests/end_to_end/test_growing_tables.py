@@ -15,10 +15,10 @@ import streampgs
 from streampgs.base.errors import DataError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run, strongest
-from streampgs.run.report import Observer
 from streampgs.run.saved import saved_run
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, write
+from tests.end_to_end.observers import Notes
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -107,14 +107,6 @@ def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_pat
 # Columns.
 
 
-class Noted(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_old_features_keep_their_numbers_and_new_columns_are_learned(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("columns of all types", 0, data)
@@ -154,7 +146,7 @@ def test_a_column_of_another_type_is_refused_and_no_shard_joins(tmp_path: Path) 
 
 
 def test_a_new_class_is_learned_and_predicted(tmp_path: Path) -> None:
-    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
+    data, run, noted = tmp_path / "data", tmp_path / "run", Notes()
     labels = [np.array(["b", "c", "d"]), np.array(["b", "a", "c", "d", "aa"])]
     chance = np.random.default_rng(3)
 

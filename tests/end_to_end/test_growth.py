@@ -21,6 +21,7 @@ from streampgs.run.history import append_event, read_events
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.observers import Notes
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -199,14 +200,6 @@ def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> N
     assert visits(run) == [1] * 300 + [2] * 300
 
 
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.found.append(message)
-
-
 @pytest.mark.parametrize("moment", [500, COUNTED_ROWS * 2])
 def test_a_change_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
@@ -221,7 +214,7 @@ def test_a_change_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -
     assert "accept_changes=True" in refused.value.remedy
     notes = Notes()
     streampgs.resume(run, accept_changes=True, epochs=1, observer=notes)
-    assert any("1,200 rows no longer trained on" in note for note in notes.found), notes.found
+    assert any("1,200 rows no longer trained on" in note for note in notes.notes), notes.notes
     after = visits(run)
     assert after[: 2 * COUNTED_ROWS] == before, "removed rows must not be trained on"
     again = after[2 * COUNTED_ROWS : 3 * COUNTED_ROWS]

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.run.report import Observer, StopRequest
+from streampgs.run.report import StopRequest
+from tests.end_to_end.observers import StopAfter
 
 SMALL: dict[str, Any] = {"memory": "60MB", "sigma": 1e-3, "epochs": 2, "label": "late"}
 
@@ -164,16 +165,6 @@ def test_nights_from_the_first_to_the_last(tmp_path: Path) -> None:
     ]
 
 
-class StopAtOnce(Observer):
-    """Asks for a stop after a checkpoint."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        self.stop = stop
-
-    def saved(self, checkpoint: str) -> None:
-        self.stop.ask("SIGTERM")
-
-
 @pytest.mark.parametrize("condition", ["drift", "null_share.device > 0.5", "missing_columns > 0"])
 def test_a_bad_night_that_was_paused_is_rejected_all_the_same(condition: str, tmp_path: Path) -> None:
     data, run, stop = tmp_path / "data", tmp_path / "run", StopRequest()
@@ -182,7 +173,7 @@ def test_a_bad_night_that_was_paused_is_rejected_all_the_same(condition: str, tm
     before = weights_of(run)
     bad = {"drift": flipped(1), "null_share.device > 0.5": night(1, device=of_nulls())}
     arrives(data, "1", bad.get(condition, night(1).drop_columns(["device"])))
-    paused = streampgs.resume(run, fail_if=condition, checkpoint_seconds=0, observer=StopAtOnce(stop), stop=stop)
+    paused = streampgs.resume(run, fail_if=condition, checkpoint_seconds=0, observer=StopAfter(stop), stop=stop)
     assert (paused.outcome, paused.found.new_rows) == ("paused", 2_000)
     assert streampgs.resume(run, fail_if=condition).outcome == "rejected"
     assert weights_of(run) == before

@@ -19,11 +19,12 @@ import streampgs
 from streampgs.base.errors import DataError, OptionError
 from streampgs.cli.main import cli
 from streampgs.options.commands import Limits
-from streampgs.run.report import Observer, StopRequest
+from streampgs.run.report import StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end import streaming
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.observers import StopAfter
 
 SHARD_ROWS = ROWS // 6
 SMALL = {"memory": "60MB", "window": "200kB"}
@@ -297,18 +298,6 @@ def test_a_resume_that_was_killed_is_compared_with_the_model_from_before_it(rate
     assert streampgs.inspect(run)["checkpoints"][0]["rows"] == before["rows"]
     assert streampgs.resume(run, **options).outcome == "rejected"
     assert state_of(run) == before
-
-
-class StopAfter(Observer):
-    """Asks for a stop after so many checkpoints."""
-
-    def __init__(self, stop: StopRequest, checkpoints: int) -> None:
-        self.stop, self.left = stop, checkpoints
-
-    def saved(self, checkpoint: str) -> None:
-        self.left -= 1
-        if not self.left:
-            self.stop.ask("SIGTERM")
 
 
 # Shards that are left out.

@@ -20,6 +20,7 @@ import streampgs
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.observers import StopAfter
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -34,19 +35,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dense parquet p=2": ("dense", "parquet", {"loss": "hinge", "returns": "average"}),
     "regression independent": ("regression", "arrow", {"loss": "squared", "sampling": "independent", "sigma": 1e-3}),
 }
-
-
-class StopAfter(Observer):
-    """Asks for a stop when a number of checkpoints were written: somewhere in the middle, at no special place."""
-
-    def __init__(self, stop: StopRequest, checkpoints: int) -> None:
-        self.stop = stop
-        self.left = checkpoints
-
-    def saved(self, checkpoint: str) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.stop.ask("SIGTERM")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from streampgs.base.errors import RunError
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
+from tests.end_to_end.observers import Notes
 from tests.faults.torture.subjects import Subject
 
 Subjects = Callable[[str], Subject]
@@ -43,17 +44,6 @@ def forge(path: Path, **claims: object) -> None:
         pass
     content = sink.getvalue().to_pybytes()
     path.write_bytes(content + b"spgseal1" + hashlib.sha256(content).digest())
-
-
-class Notes:
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 # The place of the cache.
