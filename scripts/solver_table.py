@@ -100,7 +100,6 @@ CAPABILITIES = (
     Capability("losses with kinks: `hinge`, `absolute`, `quantile`", lambda c: takes_loss(c, "hinge"), {"loss": "hinge"}),
     Capability("`--threads`", lambda column: not column.needs.columns, {"threads": 2}),
     Capability("`--batch`", _has_steps, {"batch": 4}),
-    Capability("`--sampling independent`", _has_steps, {"sampling": "independent"}),
     Capability("`--kernel`", lambda column: not column.needs.columns, {"kernel": "rbf"}),
     Capability("`--target-gap`: a bound on the distance from the optimum", lambda c: c.learner.is_certified(),
         {"target_gap": 1e6}),

@@ -87,7 +87,6 @@ WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
     ({"loss": "log"}, "--loss log is unknown"),
     ({"loss": ""}, "--loss '' is unknown"),
     ({"returns": "best"}, "--return best is unknown"),
-    ({"sampling": "shuffle"}, "--sampling shuffle is unknown"),
     ({"on_bad_row": "ignore"}, "--on-bad-row ignore is unknown"),
     *[({"p": p}, f"--p {shown(p)} is not") for p in (1.0, SMALLEST_P - 1e-9, 2.0 + 1e-9, 0.0, -2.0, 3.0, math.nan, math.inf)],
     *[({"sigma": sigma}, f"--sigma {shown(sigma)} is not 'auto' or a number above 0") for sigma in NO_NUMBERS],

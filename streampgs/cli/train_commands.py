@@ -162,8 +162,9 @@ def _figures(report: Report) -> list[str]:
     figures = [f"{name} {value:.5f}" for name, value in measured.items() if value is not None]
     if report.gap is not None:
         order = "whole epochs" if report.stream_rows is None else "the order of the stream"
-        proof = "in expectation" if report.sampling == "independent" else f"an estimate: rows came in {order}"
-        figures.append(f"certified gap {report.gap:.3g}{'' if needs.passes else f' ({proof})'}")
+        figures.append(
+            f"certified gap {report.gap:.3g}{'' if needs.passes else f' (an estimate: rows came in {order})'}"
+        )
     if report.zeros:
         figures.append(weights_text(report.nonzeros, report.zeros))
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")

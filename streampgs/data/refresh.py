@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.base.errors import DataChanged, DataError, OptionError, Unfinished, counted
+from streampgs.base.errors import DataChanged, DataError, Unfinished, counted
 from streampgs.base.faults import exists
 from streampgs.data.findings import Findings, unused_columns
 from streampgs.data.left_out import left_out_of, pattern_of, refuse_unknown, take_out, without
@@ -373,7 +373,6 @@ class Refresher:
     def with_new(self, table: Table, look: Look) -> Refreshed:
         """The table with the new shards; the cursor is at a place where they join."""
         grown = self._with_new_shards(table, look)
-        refuse_impossible(grown.options, grown.catalog)
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
         by_passes = SOLVERS[table.options.solver].needs.passes
@@ -483,11 +482,3 @@ def _arrival_text(before: Catalog, shards: int, rows: int, arrival: Arrival) -> 
 def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
-
-
-def refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
-    if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
-        raise OptionError(
-            "`--sampling independent` draws single rows, and rows of Parquet or compressed Arrow need the cache for that",
-            "cache all shards (no --no-cache, a larger --cache-limit), or use `--sampling epoch`",
-        )

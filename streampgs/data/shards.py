@@ -191,7 +191,7 @@ def _in_table_order(window: Window) -> Rows:
 
 
 def schedule_of(catalog: Catalog, options: ModelOptions, sizes: Sizes) -> Schedule:
-    return Schedule(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
+    return Schedule(options.seed, group_sizes(catalog, options.row_values), sizes)
 
 
 def beginning(catalog: Catalog) -> Cursor:

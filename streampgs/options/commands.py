@@ -331,8 +331,6 @@ class ModelOptions(
         Number("C", 0.0, words=("auto",), remedy="the default is auto; 0 leaves the intercept out"), MODEL,
         "Constant feature that corrects the base value of the model; 0 leaves the intercept out.",
         shown="auto: a share of the rows' norm")
-    sampling: str = option("epoch", Choice(names=("epoch", "independent")), MODEL,
-        "Order of rows: each row once per epoch (epoch), or uniform draws (independent).")
     seed: int = option(0, Number("N", -MOST_SEED, MOST_SEED, whole=True), MODEL, "Seed of the order of rows.")
     feature_count: int | None = option(None,
         Number("N", 1, 2**31, below=True, whole=True, remedy="leave it out to have it found"), DATA,
@@ -398,11 +396,6 @@ class ModelOptions(
             raise OptionError(
                 f"`--loss {','.join(self.losses)}` with `--solver {self.solver}`, which needs a loss without kinks",
                 f"use `--loss {smooth}`, or `--solver pgs`",
-            )
-        if needs.passes and self.sampling != "epoch":
-            raise OptionError(
-                f"`--sampling {self.sampling}` with `--solver {self.solver}`, which needs each row once per epoch",
-                "use `--sampling epoch`, or `--solver pgs`",
             )
         if needs.columns and self.threads > 1:
             raise OptionError(

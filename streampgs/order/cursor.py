@@ -58,7 +58,7 @@ class Cursor:
     """The first row not yet used: row `row` of the window that starts at `position` of `part` of `epoch`.
 
     Part 0 has the rows of an epoch. Each pass of an update, by shards that arrive when all rows of the epoch were used,
-    is another part. `position` counts the blocks used in the part (rows, with independent draws). `slice` counts the
+    is another part. `position` counts the blocks used in the part. `slice` counts the
     blocks used of a group that is too large for one window.
     """
 

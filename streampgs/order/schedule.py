@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import Positive
 from streampgs.base.errors import RunError
-from streampgs.kernels.randomness import key_of, permuted, random_fractions
+from streampgs.kernels.randomness import key_of, permuted
 from streampgs.order.arrivals import (
     USUAL_UPDATES,
     UpdateSizes,
     fresh_spans,
-    known_at,
     known_in,
     later_positions,
     next_part,
@@ -74,14 +73,10 @@ class Pieces:
     group: Ints
     start: Ints
     stop: Ints
-    picks: tuple[Ints, ...] | None = None
-    """Rows drawn from each piece (repeats allowed), counted from its start; None: every row once."""
     repeated: NDArray[np.bool_] | None = None
     """Which pieces were visited before: in an earlier epoch, or as an earlier copy; None: unknown."""
 
     def rows(self) -> int:
-        if self.picks is not None:
-            return sum(len(rows) for rows in self.picks)
         return int((self.stop - self.start).sum())
 
 
@@ -139,14 +134,15 @@ class _Ahead:
     """The next group, if it exceeds a window; else -1."""
 
 
-class _Windows:
-    """The blocks of each window."""
+class Schedule:
+    """The windows, and where shards come and go between them."""
 
-    def __init__(self, seed: int, groups: GroupSizes, sizes: Sizes, sampling: str = "epoch") -> None:
+    def __init__(self, seed: int, groups: GroupSizes, sizes: Sizes) -> None:
         self.seed = seed
         self.groups = groups
         self.sizes = sizes
-        self.sampling = sampling
+        self._latest: tuple[Cursor, UpdatePass] | None = None
+        """The pass that was asked for last; the cursor is at its beginning."""
         group_bytes = groups.rows * groups.row_bytes
         slices = np.maximum(1, np.ceil(group_bytes / sizes.block_bytes)).astype(np.int64)
         self.slice_rows: Ints = np.maximum(1, -(-groups.rows // slices))
@@ -159,17 +155,10 @@ class _Windows:
 
     def window(self, cursor: Cursor) -> WindowPlan:
         """The window that starts at the cursor; its `row` is ignored."""
-        start = cursor.at_row(0)
-        return self._independent_window(start) if self._draws(cursor) else self._window_of_blocks(start)
-
-    def _draws(self, cursor: Cursor) -> bool:
-        """Whether the rows of the cursor's part are drawn independently."""
-        return self.sampling == "independent" and cursor.part == 0
+        return self._window_of_blocks(cursor.at_row(0))
 
     def part_length(self, cursor: Cursor) -> int:
-        """Positions in the cursor's part: blocks, or rows with independent draws."""
-        if self._draws(cursor):
-            return int(live_rows(self.groups.rows, cursor)[: known_in(cursor)].sum())
+        """Positions in the cursor's part."""
         return self._layout(cursor, _FAR).length
 
     def _whole(self, cursor: Cursor) -> NDArray[np.bool_]:
@@ -210,21 +199,16 @@ class _Windows:
         """The position of the next block that is in use; None: there is none in the part."""
         if cursor.part and update_at(cursor) is None:
             return None
-        length, gone = self._known_length(cursor), retired_within(cursor)
-        if not gone or self._draws(cursor):
+        layout, gone = self._layout(cursor, cursor.position), retired_within(cursor)
+        length = layout.length
+        if not gone:
             return cursor.position if cursor.position < length else None
-        layout = self._layout(cursor, cursor.position)
         for first in range(cursor.position, length, _LOOK_AHEAD):
             positions = np.arange(first, min(length, first + _LOOK_AHEAD), dtype=np.int64)
             used = np.flatnonzero(~_within(self._groups_of(layout, positions), gone))
             if used.size:
                 return int(positions[used[0]])
         return None
-
-    def _known_length(self, cursor: Cursor) -> int:
-        if self._draws(cursor):
-            return int(live_rows(self.groups.rows, cursor)[: known_at(cursor.arrivals, cursor.place)].sum())
-        return self._layout(cursor, cursor.position).length
 
     @staticmethod
     def _groups_of(layout: Layout, positions: Ints) -> Ints:
@@ -308,44 +292,9 @@ class _Windows:
         following = replace(cursor, position=position, slice=0)
         return following if position < length and not retired_within(following) else self._settled(following)
 
-    def _independent_window(self, cursor: Cursor) -> WindowPlan:
-        row_starts = self._row_starts(cursor)
-        groups, total, length = len(row_starts) - 1, int(row_starts[-1]), self._known_length(cursor)
-        mean_bytes = float((np.diff(row_starts) * self.groups.row_bytes[:groups]).sum()) / max(1, total)
-        fitting = max(1, int(self.sizes.window_bytes // max(1.0, mean_bytes)))
-        stop_at = min([length, *later_positions(cursor), cursor.position + fitting])
-        key = _key(self.seed, "draws", cursor)
-        draws = np.arange(cursor.position, stop_at, dtype=np.uint64)
-        row = np.sort(np.minimum((random_fractions(key, draws) * total).astype(np.int64), total - 1))
-        group = np.searchsorted(row_starts, row, side="right") - 1
-        inside = row - row_starts[group]
-        part = inside // self.slice_rows[group]
-        firsts = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(part, prepend=-1))
-        start = part[firsts] * self.slice_rows[group[firsts]]
-        stop = np.minimum(start + self.slice_rows[group[firsts]], self.groups.rows[group[firsts]])
-        picks = tuple(np.split(inside - np.repeat(start, np.diff(firsts, append=len(row))), firsts[1:]))
-        pieces = Pieces(group[firsts], start, stop, picks, ~self._is_fresh(cursor)[group[firsts]])
-        return self._plan(cursor, self._after(cursor, stop_at, length), pieces)
-
-    def _row_starts(self, cursor: Cursor) -> Ints:
-        """Where the rows of each group start among all rows that are drawn from at the cursor."""
-        rows = live_rows(self.groups.rows[: known_at(cursor.arrivals, cursor.place)], cursor)
-        for first, stop in retired_within(cursor):
-            rows[first:stop] = 0
-        return np.concatenate([[0], np.cumsum(rows)])
-
     def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
         key = _key(self.seed, "rows", start, start.position, start.slice)
         return WindowPlan(start, following, key, pieces, len(pieces.group) if blocks is None else blocks)
-
-
-class Schedule(_Windows):
-    """The windows, and where shards come and go between them."""
-
-    def __init__(self, seed: int, groups: GroupSizes, sizes: Sizes, sampling: str = "epoch") -> None:
-        super().__init__(seed, groups, sizes, sampling)
-        self._latest: tuple[Cursor, UpdatePass] | None = None
-        """The pass that was asked for last; the cursor is at its beginning."""
 
     def rows_in_epoch(self, cursor: Cursor) -> int:
         """How many different rows the cursor's epoch has at its end."""

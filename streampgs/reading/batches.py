@@ -59,7 +59,7 @@ class BatchEncoder:
             return None if array is None else types.undictionaried(array)[int(numbers[row]) - first].as_py()
 
         origin = Origin(self._layout, lambda row: self._name_of(int(numbers[row])), cell)
-        self._placer.place(block, None, slots, window, origin, Found())
+        self._placer.place(block, slots, window, origin, Found())
         return window
 
     def _block(self, batch: pa.RecordBatch, first: int) -> tuple[RowBlock, Ints]:

@@ -40,12 +40,11 @@ class Block:
     group: Group
     start: int
     stop: int
-    picks: NDArray[np.int64] | None
     source: InPlace | CachedSlice | DecodedRows
 
     @property
     def rows(self) -> int:
-        return self.stop - self.start if self.picks is None else len(self.picks)
+        return self.stop - self.start
 
     @property
     def shard(self) -> Shard:
@@ -193,21 +192,20 @@ class BlockFinder:
 
     def _is_decoded_into_window(self, plan: WindowPlan, piece: int, group: Group) -> bool:
         """Whether the piece is a whole group that must be decoded and is not in the cache."""
-        if not group.shard.decoded or plan.pieces.picks is not None:
+        if not group.shard.decoded:
             return False
         is_whole = plan.pieces.stop[piece] - plan.pieces.start[piece] == group.rows
         return bool(is_whole) and not self._is_cached(group)
 
     def _of_piece(self, plan: WindowPlan, piece: int, group: Group) -> Iterator[Block]:
         start, stop = int(plan.pieces.start[piece]), int(plan.pieces.stop[piece])
-        picks = plan.pieces.picks[piece] if plan.pieces.picks is not None else None
         if not group.shard.decoded:
-            yield Block(group, start, stop, picks, self._in_place(group))
+            yield Block(group, start, stop, self._in_place(group))
             return
         for first in range(start, stop, group.slice_rows):
             last = min(first + group.slice_rows, stop)
             cached = CachedSlice(partial(self._cache_file, group), first // group.slice_rows)
-            yield Block(group, first, last, picks, cached)
+            yield Block(group, first, last, cached)
 
     # Open files.
 
@@ -278,9 +276,9 @@ class BlockFinder:
     def _all_slices(self, group: Group) -> Iterator[Block]:
         if not group.shard.decoded:
             for first in range(0, group.rows, group.slice_rows):
-                yield Block(group, first, min(first + group.slice_rows, group.rows), None, self._in_place(group))
+                yield Block(group, first, min(first + group.slice_rows, group.rows), self._in_place(group))
             return
         first = 0
         for rows in group.pieces():
-            yield Block(group, first, first + rows.num_rows, None, DecodedRows(rows))
+            yield Block(group, first, first + rows.num_rows, DecodedRows(rows))
             first += rows.num_rows

@@ -106,7 +106,7 @@ class Decoders:
             here = slots[row : row + block.num_rows]
             lengths = None if placer.width is not None else _lengths(block, placer, group.shard.layout)
             with decoding.window.room_for(lengths, here):
-                placer.place(block, None, here, decoding.window, group.origin(row), found)
+                placer.place(block, here, decoding.window, group.origin(row), found)
             row += block.num_rows
             yield block
 

@@ -236,8 +236,7 @@ class WindowFiller:
             return np.full(source.rows, source.shard.layout.width, np.int64)
         self._scratch.reset()
         with self._naming_faults(source):
-            lengths = source.source.lengths(source.start, source.stop, self._scratch)
-        return lengths if source.picks is None else lengths[source.picks]
+            return source.source.lengths(source.start, source.stop, self._scratch)
 
     def _fix_width(self, sources: list[Block] | list[Block | Group]) -> None:
         """Set the width of dense rows: fixed by an option or the schema, else by the first row."""
@@ -271,11 +270,10 @@ class WindowFiller:
         with self._naming_faults(block):
             rows = block.source.rows(block.start, block.stop, self._scratch)
         if rows.indices is not None:
-            lengths = np.diff(rows.bounds)
             assert part.lengths is not None
-            if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
+            if not np.array_equal(np.diff(rows.bounds), part.lengths):
                 self._raise_changed(block)
-        self._placer.place(rows, block.picks, part.slots, window, block.group.origin(block.start), found)
+        self._placer.place(rows, part.slots, window, block.group.origin(block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:
@@ -314,8 +312,8 @@ def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:
     """The number of each row of a window, in visiting order: its place among the rows of the catalog."""
     pieces = plan.pieces
     firsts = catalog.row_starts[pieces.group] + pieces.start
-    picks = pieces.picks or [np.arange(count) for count in pieces.stop - pieces.start]
-    as_read = np.concatenate([first + rows for first, rows in zip(firsts, picks, strict=True)])
+    counts = pieces.stop - pieces.start
+    as_read = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     numbers = np.empty_like(as_read)
     numbers[shuffled(np.uint64(plan.shuffle_key), len(as_read))] = as_read
     return numbers
@@ -326,8 +324,7 @@ def _repeated_slots(plan: WindowPlan) -> NDArray[np.bool_] | None:
     pieces = plan.pieces
     if pieces.repeated is None or not pieces.repeated.any():
         return None
-    sizes = pieces.stop - pieces.start if pieces.picks is None else [len(rows) for rows in pieces.picks]
-    repeated = np.repeat(pieces.repeated, sizes)
+    repeated = np.repeat(pieces.repeated, pieces.stop - pieces.start)
     in_slots = np.empty_like(repeated)
     in_slots[shuffled(np.uint64(plan.shuffle_key), len(repeated))] = repeated
     return in_slots

@@ -121,13 +121,12 @@ class RowPlacer:
     def place(
         self,
         block: RowBlock,
-        picks: NDArray[np.int64] | None,
         slots: NDArray[np.int64],
         window: Window,
         origin: Origin,
         found: Found,
     ) -> None:
-        """Copy the rows in `picks` (None: all) to their slots in the window."""
+        """Copy the rows to their slots in the window."""
         faults = block.faults.copy()
         targets, weights = targets_of(
             block, self.rules.columns, self.rules.classifies, origin.layout.classes, faults, self.rules.keep_unknown
@@ -136,8 +135,7 @@ class RowPlacer:
         width = self.width_of(origin.layout) or 0
         if block.indices is None:
             values = _of_width(block, values, width, faults)
-        rows = np.arange(block.num_rows) if picks is None else picks
-        reasons = faults[rows]
+        rows = np.arange(block.num_rows)
         if self.width is None:
             bounds, indices = block.bounds, block.indices
             if indices is None:
@@ -145,12 +143,12 @@ class RowPlacer:
             self._reach(bounds)
             largest = place_sparse(
                 rows, slots, bounds, _frozen(_unsigned(indices)), _frozen(values), window.starts, window.indices,
-                window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
+                window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), faults, self._table,
                 self.rules.unrepeated,
             )  # fmt: skip
             found.largest_index = max(found.largest_index, int(largest))
         else:
-            place_dense(rows, slots, width, _frozen(values), window.starts, window.values, reasons)
+            place_dense(rows, slots, width, _frozen(values), window.starts, window.values, faults)
             found.largest_index = max(found.largest_index, width - 1)
         if targets.size:
             window.labels[slots] = targets[rows]
@@ -159,8 +157,8 @@ class RowPlacer:
         if window.offsets.size and block.offsets.size:
             window.offsets[slots] = block.offsets[rows]
         if block.clipped.size:
-            self._note_clipped(block, rows[reasons == 0], slots[reasons == 0], origin, found)
-        self._leave_out(block, rows, reasons, slots, origin, found)
+            self._note_clipped(block, rows[faults == 0], slots[faults == 0], origin, found)
+        self._leave_out(block, rows, faults, slots, origin, found)
 
     def _note_clipped(
         self, block: RowBlock, rows: NDArray[np.int64], slots: NDArray[np.int64], origin: Origin, found: Found

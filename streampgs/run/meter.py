@@ -143,7 +143,6 @@ class Meter:
             nonzeros=nonzeros,
             zeros=zeros,
             gap=models.gap(),
-            sampling=models.form.options.sampling,
             solver=models.form.options.solver,
             dual_sha256=digest_of(models.lineages) if models.started else None,
             checkpoint=str(checkpoint) if checkpoint else None,

@@ -164,7 +164,7 @@ class Models(Quality):
     def last_rows(self, window: Window) -> int | None:
         """Where the last rows of the first epoch begin, which tell how well the model predicts new rows. None: they are not
         in this window, or were perhaps trained on before."""
-        plan, unseen = window.plan, not self.by_passes and self.form.options.sampling == "epoch"
+        plan, unseen = window.plan, not self.by_passes
         if not (isinstance(plan, WindowPlan) and plan.start.is_first_part and not plan.next.is_first_part and unseen):
             return None
         return window.rows - window.rows // _MEASURED

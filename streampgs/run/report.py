@@ -29,6 +29,7 @@ class Status:
     """Of the leading model: progressive, or of its last judgement where it is judged on other rows."""
     accuracy: float | None
     gap: float | None
+    """For solvers of whole passes a bound, for the others an estimate of one."""
     lanes: int
     """Models in training."""
     update: str | None
@@ -67,9 +68,6 @@ class Report:
     zeros: int
     """How many are."""
     gap: float | None
-    sampling: str
-    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one; for solvers of whole passes
-    it is a bound."""
     solver: str
     dual_sha256: str | None
     checkpoint: str | None

@@ -24,7 +24,7 @@ from streampgs.data.budget import (
     shard_forecast,
 )
 from streampgs.data.open import OpenTable, columns_of, open_table
-from streampgs.data.refresh import Refreshed, Table, refuse_impossible, wait_for_first_shard
+from streampgs.data.refresh import Refreshed, Table, wait_for_first_shard
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, TableInMemory, beginning, catalog_at, check_row
 from streampgs.data.source import Source
@@ -199,7 +199,6 @@ def start_on_shards(
         spool=growth.spool,
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
-    refuse_impossible(options, catalog)
     refuse_unreadable(catalog, table.schedule)
     folder.create(encode(record), catalog, opened.encoding)
     return ShardInput(_with_cache_in_place(record, folder.path, observer), table, resources)

@@ -46,11 +46,6 @@ def refuse_for_stream(options: ModelOptions, limits: Limits | NewLimits, resourc
         raise OptionError(
             "--epochs with a stream, whose rows arrive once", "limit it with --rows or --seconds, or not at all"
         )
-    if options.sampling != "epoch":
-        raise OptionError(
-            f"`--sampling {options.sampling}` with a stream, which has its own order",
-            "leave it out; --replay sets how many rows of the past are mixed in",
-        )
     if resources.no_cache or resources.cache is not None or resources.cache_limit is not None:
         raise OptionError("an option of the cache with a stream, which has none", "leave it out")
     given = [f"--{name.replace('_', '-')}" for name in _OF_SHARDS if getattr(growth, name)]

@@ -63,7 +63,7 @@ def _window_choice(schedule: Schedule, window: Window) -> str:
     if _is_whole_epoch(schedule, window):
         share = f"all the data, {counted(blocks, 'block')}"
     size = sizes.window_bytes / 1e6
-    return f"{size:,.1f} MB; the first mixes {window.rows:,} rows from {share}; {schedule.sampling} sampling"
+    return f"{size:,.1f} MB; the first mixes {window.rows:,} rows from {share}"
 
 
 def _is_whole_epoch(schedule: Schedule, window: Window) -> bool:

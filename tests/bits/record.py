@@ -165,12 +165,6 @@ def power_found_automatically(folder: Path) -> str:
 
 
 @case
-def independent_draws(folder: Path) -> str:
-    _sparse_table(folder)
-    return trained(folder, "--sampling", "independent", "--epochs", "2")
-
-
-@case
 def five_classes(folder: Path) -> str:
     _sparse_table(folder, classes=5)
     return trained(folder, "--epochs", "2")

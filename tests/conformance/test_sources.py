@@ -73,10 +73,10 @@ TABLES: dict[str, Callable[[], Case]] = {
 }
 
 
-def shards(folder: Path, case: Case, file_format: str, cached: bool = True, sampling: str = "epoch") -> Made:
+def shards(folder: Path, case: Case, file_format: str, cached: bool = True) -> Made:
     table, choices, encoding_options = case
     write_shards(table, folder / "table", file_format, group_rows=100)
-    opened = open_table([str(folder / "table")], ModelOptions(sampling=sampling, **choices), encoding_options)
+    opened = open_table([str(folder / "table")], ModelOptions(**choices), encoding_options)
     catalog = Catalog(with_cache(opened.catalog.shards, 0, None if cached else 0)[0])
     sizes = choose_sizes(group_sizes(catalog, opened.options.row_values), RESOURCES, opened.decoder_bytes)
     schedule = schedule_of(catalog, opened.options, sizes)
@@ -113,7 +113,6 @@ MAKERS: dict[str, dict[str, Callable[[Path, Case], Made]]] = {
         "shards in slices": lambda folder, case: shards(folder, case, "arrow"),
         "decoded shards from the cache": lambda folder, case: shards(folder, case, "parquet"),
         "decoded shards without a cache": lambda folder, case: shards(folder, case, "parquet", cached=False),
-        "independent draws": lambda folder, case: shards(folder, case, "arrow", sampling="independent"),
     },
     "MemorySource": {"rows in memory": memory},
 }

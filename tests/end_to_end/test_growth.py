@@ -105,13 +105,10 @@ def visits(run: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
-@pytest.mark.parametrize("sampling", ["epoch", "independent"])
-def test_shards_that_join_after_the_last_epoch_are_visited_in_an_update(
-    sampling: str, suffix: str, tmp_path: Path
-) -> None:
+def test_shards_that_join_after_the_last_epoch_are_visited_in_an_update(suffix: str, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / f"a.{suffix}", 0)
-    streampgs.train(data, run=run, epochs=3, sampling=sampling, **COUNTING, **SMALL)
+    streampgs.train(data, run=run, epochs=3, **COUNTING, **SMALL)
     old = visits(run)
     write_counted(data / f"0.{suffix}", COUNTED_ROWS)
     report = streampgs.resume(run)

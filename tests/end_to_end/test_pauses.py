@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sparse parquet p=1.8 batches": ("sparse", "parquet", {"p": 1.8, "batch": 7, "ball": 20.0}),
     "dense arrow p=1.8": ("dense", "arrow", {"p": 1.8, "returns": "random"}),
     "dense parquet p=2": ("dense", "parquet", {"loss": "hinge", "returns": "average"}),
-    "regression independent": ("regression", "arrow", {"loss": "squared", "sampling": "independent", "sigma": 1e-3}),
+    "regression": ("regression", "arrow", {"loss": "squared", "sigma": 1e-3}),
 }
 
 

@@ -60,11 +60,6 @@ CASES = {
         {"label": "kind", "sigma": 1e-4},
     ),
     "one pass without replay": Case((part(300, 0), part(60, 1), part(90, 2)), {**_HASHED, "sigma": 1e-3, "passes": 1, "replay": 0}),
-    "independent draws": Case(
-        (numbers_only(300, 0), numbers_only(70, 1), numbers_only(50, 2)),
-        {"sigma": 1e-3, "sampling": "independent"},
-        "arrow",
-    ),
     "several threads": Case((part(300, 0), part(60, 1), part(90, 2)), {**_HASHED, "sigma": 1e-3, "threads": 2}),
 }  # fmt: skip
 

@@ -324,7 +324,6 @@ def test_options_that_do_not_apply_to_streams_are_refused(tables: Tables, tmp_pa
     streampgs.train(data, run=of_files, rows=100)
     cases = {
         ("train", "-", "--run", "new", "--epochs", "2"): "--epochs",
-        ("train", "-", "--run", "new", "--sampling", "independent"): "--sampling",
         ("train", "-", "--run", "new", "--no-cache"): "cache",
         ("train", "-", data, "--run", "new"): "next to other data",
         ("train", "-", "--run", "new", "--follow"): "--follow",

@@ -23,7 +23,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "cosine": {"p": 1.6, "batch": 7},
     "two workers": {"threads": 2},
-    "drawn": {"sampling": "independent", "cache_limit": None},
     "numbers": {"label": "size", "loss": "huber"},
     "several labels": {"label": ["y", "z"]},
     "classes": {"label": "city"},

@@ -103,7 +103,7 @@ def test_training_stops_where_the_certificate_first_is_small_enough(tmp_path: Pa
     write_dataset(table, rows=2000, kind="gaussian", shards=1, seed=3, features=4)
 
     def trained(name: str, **limits: float) -> streampgs.Report:
-        options = {"sampling": "independent", "sigma": 0.1, "intercept": 0.0, **limits}
+        options = {"sigma": 0.1, "intercept": 0.0, **limits}
         return streampgs.train(table, run=tmp_path / name, progress=False, **options)
 
     report = trained("run", target_gap=target)

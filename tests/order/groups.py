@@ -32,11 +32,8 @@ def beginning(groups: int) -> Cursor:
 def rows_of(pieces: Pieces) -> list[Row]:
     """Every row of the window, in the order of its pieces. Repeated rows are kept."""
     found = []
-    for k, (group, start, stop) in enumerate(zip(pieces.group, pieces.start, pieces.stop, strict=True)):
-        inside = np.arange(stop - start) if pieces.picks is None else pieces.picks[k]
-        assert (inside >= 0).all()
-        assert (inside < stop - start).all()
-        found += [(int(group), int(start + row)) for row in inside]
+    for group, start, stop in zip(pieces.group, pieces.start, pieces.stop, strict=True):
+        found += [(int(group), row) for row in range(start, stop)]
     return found
 
 
@@ -47,9 +44,6 @@ def rows_among(groups: GroupSizes, first: int, stop: int) -> set[Row]:
 def same_pieces(one: WindowPlan, other: WindowPlan) -> bool:
     """The same rows, to be visited in the same order."""
     arrays = [(getattr(one.pieces, name), getattr(other.pieces, name)) for name in ("group", "start", "stop")]
-    if (one.pieces.picks is None) != (other.pieces.picks is None):
-        return False
-    arrays += zip(one.pieces.picks or (), other.pieces.picks or (), strict=True)
     return one.shuffle_key == other.shuffle_key and all(np.array_equal(a, b) for a, b in arrays)
 
 

@@ -109,23 +109,6 @@ def test_a_group_that_arrives_is_decoded_whole_in_its_first_pass(cached):
     assert schedule.part_length(later[0]) == (4 if cached else 1)
 
 
-def test_independent_draws_are_from_all_groups_after_an_arrival(assert_uniform):
-    groups = groups_of([6, 6, 8])
-    counts = np.zeros(20)
-    for seed in range(300):
-        schedule = Schedule(seed, groups, Sizes(window_bytes=40, block_bytes=40), sampling="independent")
-        first = schedule.window(beginning(2))
-        cursor = schedule.arrive(first.start.at_row(1), 3, 3)
-        assert same_pieces(schedule.window(cursor), first)
-        drawn = [row for plan in windows(schedule, first.next, 1) for row in rows_of(plan.pieces)]
-        assert {group for group, _ in drawn} <= {0, 1}
-        drawn = [row for plan in windows(schedule, schedule.window(cursor).next, 1) for row in rows_of(plan.pieces)]
-        assert len(drawn) == 20 - 4
-        for group, row in drawn:
-            counts[[0, 6, 12][group] + row] += 1
-    assert_uniform(counts)
-
-
 PINNED_AFTER_AN_ARRIVAL = [[(2, 10), (3, 0), (0, 0)], [(0, 10), (4, 0)], [(3, 10), (4, 10)]]
 
 

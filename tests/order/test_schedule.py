@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -170,7 +169,6 @@ PINNED_SEED = 11
 PINNED_GROUPS = groups_of([30, 8, 0, 25], [1.0, 2.0, 1.0, 1.0], [False, True, True, True], [True, True, True, False])
 PINNED_SIZES = Sizes(window_bytes=45, block_bytes=10)
 PINNED_SHUFFLE_KEYS = [18029122661167713502, 11589814940711027491]
-PINNED_DRAWS = [(0, 0), (0, 0), (0, 0), (0, 1), (0, 2), (0, 8)]
 PINNED = [
     [(0, 20, 30), (3, 0, 25)],
     [(1, 0, 8), (0, 0, 10), (0, 10, 20)],
@@ -187,50 +185,3 @@ def test_the_order_is_pinned():
         order.append([(int(group), int(start), int(stop)) for group, start, stop in spans])
     assert order == PINNED
     assert [plan.shuffle_key for plan in plans[:2]] == PINNED_SHUFFLE_KEYS
-
-
-def test_the_independent_order_is_pinned():
-    schedule = Schedule(PINNED_SEED, PINNED_GROUPS, PINNED_SIZES, sampling="independent")
-    assert rows_of(schedule.window(beginning(4)).pieces)[:6] == PINNED_DRAWS
-
-
-# Rows drawn independently.
-
-
-@given(seed=seeds, groups=catalogs(), sizes=sizes_of_any_kind)
-def test_independent_positions_count_rows(seed, groups, sizes):
-    schedule = Schedule(seed, groups, sizes, sampling="independent")
-    total = int(groups.rows.sum())
-    assert schedule.part_length(beginning(len(groups))) == total
-    for plan in all_windows(schedule, 2):
-        end = plan.next.position if plan.next.epoch == plan.start.epoch else total
-        assert len(rows_of(plan.pieces)) == plan.pieces.rows() == end - plan.start.position
-        assert len(set(zip(plan.pieces.group, plan.pieces.start, strict=True))) == len(plan.pieces.group)
-        assert (plan.pieces.stop - plan.pieces.start <= schedule.slice_rows[plan.pieces.group]).all()
-        assert (plan.pieces.stop <= groups.rows[plan.pieces.group]).all()
-        mean_bytes = float((groups.rows * groups.row_bytes).sum()) / total
-        assert plan.pieces.rows() * mean_bytes <= max(sizes.window_bytes, mean_bytes) * (1.0 + 1e-12) or (
-            mean_bytes < 1.0 and plan.pieces.rows() <= sizes.window_bytes
-        )
-
-
-@given(seed=seeds, groups=catalogs(), sizes=sizes_of_any_kind, order=st.randoms(use_true_random=False))
-def test_an_independent_plan_depends_only_on_its_start(seed, groups, sizes, order):
-    plans = all_windows(Schedule(seed, groups, sizes, sampling="independent"), 2)
-    fresh = Schedule(seed, groups, sizes, sampling="independent")
-    for plan in order.sample(plans, len(plans)):
-        assert same_pieces(fresh.window(through_json(plan.start)), plan)
-
-
-def test_independent_draws_are_uniform_and_may_repeat(assert_uniform):
-    groups = groups_of([7, 1, 0, 12])
-    schedule = Schedule(2, groups, Sizes(window_bytes=70, block_bytes=40), sampling="independent")
-    plans = all_windows(schedule, 400)
-    counts = Counter(row for plan in plans for row in rows_of(plan.pieces))
-    assert set(counts) == rows_among(groups, 0, 4)
-    assert sum(counts.values()) == 400 * 20
-    assert_uniform(list(counts.values()))
-    # Rows are drawn with replacement: 7 draws from 20 rows are all different in 30 % of the windows.
-    full = [rows_of(plan.pieces) for plan in plans if plan.pieces.rows() == 7]
-    distinct = sum(len(set(rows)) == 7 for rows in full)
-    assert distinct / len(full) == pytest.approx(0.305, abs=0.06)

@@ -34,11 +34,10 @@ def passes_of(schedule, cursor):
     groups=catalogs(),
     sizes=sizes_of_any_kind,
     updates=st.builds(UpdateSizes, st.integers(1, 4), st.sampled_from([0.0, 0.5, 3.0, 100.0])),
-    sampling=st.sampled_from(["epoch", "independent"]),
 )
-def test_each_pass_has_every_new_row_and_no_old_row_twice(seed, groups, sizes, updates, sampling):
+def test_each_pass_has_every_new_row_and_no_old_row_twice(seed, groups, sizes, updates):
     groups.rows[-1] = 7
-    schedule = Schedule(seed, groups, sizes, sampling)
+    schedule = Schedule(seed, groups, sizes)
     old = max(1, len(groups) - 2)
     if old == len(groups):
         return

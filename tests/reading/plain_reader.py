@@ -144,9 +144,8 @@ def _plain_rows(table: pa.Table) -> Iterator[PlainRow]:
 def plain_window(plan: WindowPlan, groups: list[list[PlainRow]]) -> list[PlainRow]:
     """The plan's rows in visiting order: row k of the plan's pieces goes to slot order[k]."""
     rows: list[PlainRow] = []
-    for i, (group, start, stop) in enumerate(zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True)):
-        picks = range(stop - start) if plan.pieces.picks is None else plan.pieces.picks[i]
-        rows += [groups[group][start + pick] for pick in picks]
+    for group, start, stop in zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True):
+        rows += groups[group][start:stop]
     order = shuffled(np.uint64(plan.shuffle_key), len(rows))
     slots: list[PlainRow | None] = [None] * len(rows)
     for row, slot in zip(rows, order, strict=True):
@@ -182,7 +181,6 @@ class Setup:
     cache: Path | None = None
     window_bytes: int = 8_000
     block_bytes: int = 1_000
-    sampling: str = "epoch"
     weighted: bool = False
     offset: str | None = None
     skip_bad_rows: bool = False
@@ -204,9 +202,7 @@ class Setup:
 
     def schedule(self, catalog: Catalog) -> Schedule:
         sizes = Sizes(self.window_bytes, self.block_bytes)
-        return Schedule(
-            self.seed, group_sizes(catalog, self.weighted + (self.offset is not None)), sizes, self.sampling
-        )
+        return Schedule(self.seed, group_sizes(catalog, self.weighted + (self.offset is not None)), sizes)
 
     def reader(self, catalog: Catalog | None = None) -> Reader:
         return Reader(self, catalog or self.catalog())

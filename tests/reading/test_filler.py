@@ -118,20 +118,6 @@ def test_the_memory_of_a_window_can_be_reused(tmp_path):
             assert rows_in(window) == rows_in(fresh)
 
 
-# Independent draws.
-
-
-@pytest.mark.parametrize("writer", ["arrow", "parquet", "arrow, lz4"])
-@pytest.mark.parametrize("table", ["sparse", "dense, variable"])
-def test_independent_draws(tmp_path, writer, table):
-    WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 100)
-    setup = Setup(tmp_path / "data/a", tmp_path / "cache", sampling="independent", block_bytes=700, weighted=True)
-    sizes = assert_windows_are_right(setup)
-    assert sum(sizes) == 2 * 240
-    draws = [picks.tolist() for plan in setup.reader().plans() for picks in plan.pieces.picks]
-    assert any(len(set(drawn)) < len(drawn) for drawn in draws)  # some row was drawn twice
-
-
 # Groups larger than a window.
 
 

@@ -40,17 +40,10 @@ def assert_each_row_has_its_own(window: Window, labels: np.ndarray) -> None:
 
 @pytest.mark.parametrize("make", [sparse_table, dense_table])
 @pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("sampling", ["epoch", "independent"])
 @pytest.mark.parametrize("writer", ["arrow", "arrow, lz4", "parquet"])
-def test_each_row_has_its_own_offset_and_number(
-    tmp_path: Path, writer: str, sampling: str, cached: bool, make: Any
-) -> None:
-    if writer != "arrow" and sampling == "independent" and not cached:
-        pytest.skip("rows are drawn from decoded slices, which are in the cache")
+def test_each_row_has_its_own_offset_and_number(tmp_path: Path, writer: str, cached: bool, make: Any) -> None:
     write_shards(tmp_path / "data", writer, make)
-    setup = Setup(
-        tmp_path / "data", tmp_path / "cache" if cached else None, sampling=sampling, offset="exposure", weighted=True
-    )
+    setup = Setup(tmp_path / "data", tmp_path / "cache" if cached else None, offset="exposure", weighted=True)
     with setup.reader() as reader:
         labels = np.array([row[0] for group in plain_groups(reader.catalog) for row in group])
         for epoch in range(2):
@@ -58,8 +51,7 @@ def test_each_row_has_its_own_offset_and_number(
             for window in reader.windows(first_epoch=epoch):
                 assert_each_row_has_its_own(window, labels)
                 seen.append(window.numbers)
-            if sampling == "epoch":
-                assert sorted(np.concatenate(seen).tolist()) == list(range(1200))
+            assert sorted(np.concatenate(seen).tolist()) == list(range(1200))
         read = [(window.numbers, window.offsets.copy()) for window in reader.filler.in_file_order(1_000)]
         assert np.concatenate([numbers for numbers, _ in read]).tolist() == list(range(1200))
         assert np.concatenate([offsets for _, offsets in read]).tolist() == (np.arange(1200) + HALF).tolist()

@@ -47,7 +47,7 @@ class Method:
     def options(self, sigmas: tuple[float, ...], seed: int) -> ModelOptions:
         chosen = ModelOptions(loss=self.loss, p=self.p, batch=self.batch, sigma=sigmas, seed=seed)
         if self.paper:
-            chosen = replace(chosen, t0=1.0, returns="last", intercept=0.0, sampling="independent")
+            chosen = replace(chosen, t0=1.0, returns="last", intercept=0.0)
         return replace(chosen, **self.changes)
 
 
@@ -113,7 +113,7 @@ def climb(
     Engine(lanes_for(options, sample, "sparse" if rows.sparse else "dense")).advance(sample, 0, 1)  # load the loops
     engine = Engine(lanes)
     constants = [spec.intercept for spec in lanes.specs]
-    parts = visits(subset, seed, options.sampling == "independent")
+    parts = visits(subset, seed, method.paper)
     found: list[Look] = []
     seconds, began = 0.0, time.thread_time()
     for taken, look in pieces(parts, looks):

@@ -65,7 +65,7 @@ def _remains_of(placed: Placed, order: PlainOrder) -> Placed | None:
 
 def order_of(base: ShardInput) -> PlainOrder:
     catalog = base.table.catalog
-    return PlainOrder(catalog.row_starts.tolist(), catalog.groups, base.record.options.sampling == "epoch")
+    return PlainOrder(catalog.row_starts.tolist(), catalog.groups)
 
 
 def coming_of(table: Table, lost: frozenset[int] | None, refreshed: Refreshed) -> Coming:

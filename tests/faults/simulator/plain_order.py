@@ -83,8 +83,6 @@ class PlainOrder:
     """The first row of each group of the catalog, and the end."""
     known: int
     """Groups that have begun."""
-    by_epochs: bool = True
-    """Each row is visited once an epoch. Otherwise epochs draw rows independently, and their visits are only counted."""
     waiting: tuple[Coming, ...] = ()
     """Those whose new groups have not begun."""
     gone: frozenset[int] = frozenset()
@@ -117,7 +115,7 @@ class PlainOrder:
     replayed: Replayed = field(default_factory=Replayed)
 
     def __post_init__(self) -> None:
-        if self.window is None and self.by_epochs:
+        if self.window is None:
             self.due = self._rows(0, self.known)
 
     def copy(self) -> PlainOrder:
@@ -195,7 +193,7 @@ class PlainOrder:
                 self.due.discard(row)
             elif self.update is not None:
                 self._visit_old(row)
-            elif self.by_epochs:
+            else:
                 raise OrderBroken(f"row {row} must not be visited now, in part {self.part} of epoch {self.epoch}")
 
     def _visit_old(self, row: int) -> None:
@@ -280,7 +278,7 @@ class PlainOrder:
         """The moment between two windows: groups leave, and join an epoch that still has rows; or the next pass or epoch
         begins."""
         now, then = (self.epoch, self.part), (start.epoch, start.part)
-        goes_on = bool(self.due) or self.window is None or not self.by_epochs
+        goes_on = bool(self.due) or self.window is None
         self._retire()
         if then == now and self.update is None:
             if not goes_on:
@@ -310,7 +308,7 @@ class PlainOrder:
     def _join(self) -> None:
         """Groups that were waiting join the epoch that is going on."""
         new = self._all_begin()
-        self.due |= new if self.by_epochs else set()
+        self.due |= new
 
     def _all_begin(self) -> set[int]:
         """All groups that were waiting begin; gives their rows."""
@@ -339,7 +337,7 @@ class PlainOrder:
             return
         self.update = None
         self.epoch, self.part = self.epoch + 1, 0
-        self.due = self._rows(0, self.known) if self.by_epochs else set()
+        self.due = self._rows(0, self.known)
 
     def _phase(self) -> _Phase:
         number = 0 if self.update is None else self.part - self.update.first_part

@@ -52,13 +52,12 @@ class SimulatedSource(ShardSource):
         labels: list[float] = []
         width = 0
         pieces = plan.pieces
-        for k, (group, start, stop) in enumerate(zip(pieces.group, pieces.start, pieces.stop, strict=True)):
+        for group, start, stop in zip(pieces.group, pieces.start, pieces.stop, strict=True):
             number, inside = self._catalog.shard_of(int(group))
             content = self._content(number)
             width = max(width, content.width)
             first = sum(content.rows[:inside])
-            rows = range(stop - start) if pieces.picks is None else pieces.picks[k]
-            labels += [label_of(content, first + int(start + row)) for row in rows]
+            labels += [label_of(content, first + int(row)) for row in range(start, stop)]
         encoding = self._rules.columns.encoding
         window.largest_index = (encoding.features if isinstance(encoding, Encoding) else width) - 1
         window.labels = np.empty(window.rows)

@@ -59,10 +59,9 @@ class WholeHistory:
             loss="logistic" if classes else "squared",
             intercept=0.0,
             seed=self.random.randrange(1 << 40),
-            sampling=self.random.choice(("epoch",) * 9 + ("independent",)),
         )
         self.window = self.random.choice((1000, 3000) if columns else (400_000, 600_000, 2_000_000))
-        self.cached = None if self.options.sampling == "independent" else self.random.choice((None, None, 0, 200_000))
+        self.cached = self.random.choice((None, None, 0, 200_000))
         self.lineage: Lineage | None = None
         self.twin: undisturbed.Twin | None = None
         """At the end: the history without disturbances that is trained now."""
