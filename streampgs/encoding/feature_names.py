@@ -20,7 +20,6 @@ MOST_COUNTED = 1 << 21
 """Different strings whose counts are kept; of more, the rarer ones are dropped."""
 LONGEST_NAME = 1 << 10
 _FEW_KEYS = 1 << 16
-_NO_PLACES = np.empty(0, np.int64)
 _INDEX = np.uint32(2**31 - 1)
 
 
@@ -67,32 +66,29 @@ class Named:
         return Named(found.keys, found.times * times, found.signs, found.firsts, found.name_at)
 
 
-class _Counts:
-    """How often each string occurs in the parts so far."""
+class KeyCounts:
+    """How often each key occurs in the parts so far; ascending. Of more than `most` keys, the rarer ones are dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_COUNTED) -> None:
         self.keys, self.times = np.empty(0, np.uint64), np.empty(0, np.int64)
-        self.signs = np.empty(0, np.int8)
-        self._waiting: list[Named] = []
+        self._most = most
+        self._waiting: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = []
         self._size = 0
 
-    def add(self, part: Named) -> None:
-        self._waiting.append(Named(part.keys, part.times, part.signs, _NO_PLACES, str))
-        self._size += len(part.keys)
+    def add(self, keys: NDArray[np.uint64], times: NDArray[np.int64]) -> None:
+        self._waiting.append((keys, times))
+        self._size += len(keys)
         if self._size > max(_FEW_KEYS, len(self.keys)):
             self.merge()
 
     def merge(self) -> None:
-        parts = [Named(self.keys, self.times, self.signs, _NO_PLACES, str), *self._waiting]
-        self.keys, firsts, places = np.unique(
-            np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True
-        )
-        times = np.bincount(places, np.concatenate([part.times for part in parts]), len(self.keys))
-        self.times, self.signs = times.astype(np.int64), np.concatenate([part.signs for part in parts])[firsts]
+        keys, times = (np.concatenate(parts) for parts in zip((self.keys, self.times), *self._waiting, strict=True))
+        self.keys, places = np.unique(keys, return_inverse=True)
+        self.times = np.bincount(places, times, len(self.keys)).astype(np.int64)
         self._waiting, self._size = [], 0
-        if len(self.keys) > MOST_COUNTED:
-            kept = np.sort(np.argsort(-self.times, kind="stable")[: MOST_COUNTED // 2])
-            self.keys, self.times, self.signs = self.keys[kept], self.times[kept], self.signs[kept]
+        if len(self.keys) > self._most:
+            kept = np.sort(np.argsort(-self.times, kind="stable")[: self._most // 2])
+            self.keys, self.times = self.keys[kept], self.times[kept]
 
 
 def most_frequent(
@@ -100,30 +96,35 @@ def most_frequent(
 ) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
     """Features in ascending order, their names and the signs of their values. If strings share a feature, the most
     frequent one names it. `parts` is called twice: strings are only kept once it is known which ones are frequent."""
-    counts = _Counts()
+    counts = KeyCounts()
     for part in parts():
-        counts.add(part)
+        counts.add(part.keys, part.times)
     counts.merge()
     features = (counts.keys >> np.uint64(32)).astype(np.int64)
     order = np.lexsort((-counts.times, features))
     leading = order[np.flatnonzero(np.diff(features[order], prepend=-1))]
     leading = np.sort(leading[np.argsort(-counts.times[leading], kind="stable")[:MOST_NAMES]])
-    return features[leading], _names_of(counts.keys[leading], parts), counts.signs[leading]
+    return features[leading], *_names_of(counts.keys[leading], parts)
 
 
-def _names_of(keys: NDArray[np.uint64], parts: Callable[[], Iterable[Named]]) -> tuple[str, ...]:
+def _names_of(
+    keys: NDArray[np.uint64], parts: Callable[[], Iterable[Named]]
+) -> tuple[tuple[str, ...], NDArray[np.int8]]:
+    """The names of strings, and the signs of their features."""
     names: list[str | None] = [None] * len(keys)
+    signs = np.ones(len(keys), np.int8)
     left = len(keys)
     for part in parts() if left else ():
         places = np.minimum(np.searchsorted(part.keys, keys), max(0, len(part.keys) - 1))
         found = part.keys[places] == keys if len(part.keys) else np.zeros(len(keys), np.bool_)
         for number in np.flatnonzero(found).tolist():
             if names[number] is None:
-                names[number] = part.name_at(int(part.firsts[places[number]]))
+                place = places[number]
+                names[number], signs[number] = part.name_at(int(part.firsts[place])), part.signs[place]
                 left -= 1
         if not left:
             break
-    return tuple(name or "" for name in names)
+    return tuple(name or "" for name in names), signs
 
 
 def _lower(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:

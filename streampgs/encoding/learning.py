@@ -14,7 +14,7 @@ from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.feature_names import MOST_COUNTED, most_frequent
+from streampgs.encoding.feature_names import MOST_COUNTED, KeyCounts, most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
 from streampgs.encoding.kinds.kind import (
     LARGEST_FEATURE,
@@ -144,18 +144,14 @@ def _fitting_bits(encoding: Encoding, sample: Sequence[Arrays]) -> int:
 
 def _words(encoding: Encoding, sample: Sequence[Arrays]) -> NDArray[np.uint64]:
     """The keys of the sample's strings, the most frequent first, and at most as many as there are hashed features."""
-    known, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
     most = encoding.book.mask + 1
+    counts = KeyCounts(max(MOST_COUNTED, 4 * most))  # the rarest are hardly ever among the most frequent later
     for column, kind in of_family(encoding.columns, StringKind):
         for batch in sample:
             for keys in kind.keys(encoding.book, column, batch):
-                found, times = np.unique(keys, return_counts=True)
-                known, places = np.unique(np.concatenate([known, found]), return_inverse=True)
-                counts = np.bincount(places, np.concatenate([counts, times]), len(known)).astype(np.int64)
-                if len(known) > max(MOST_COUNTED, 4 * most):  # the rarest are hardly ever among the most frequent later
-                    kept = np.sort(np.argsort(-counts, kind="stable")[: len(known) // 2])
-                    known, counts = known[kept], counts[kept]
-    return known[np.argsort(-counts, kind="stable")[:most]]
+                counts.add(*np.unique(keys, return_counts=True))
+    counts.merge()
+    return counts.keys[np.argsort(-counts.times, kind="stable")[:most]]
 
 
 def _rarities(encoding: Encoding, sample: Sequence[Arrays], rows: int) -> dict[str, NDArray[np.float32]]:

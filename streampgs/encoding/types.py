@@ -33,29 +33,30 @@ def class_of(kind: pa.DataType) -> str | None:
     kind, types = storage_of(kind), pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return class_of(kind.value_type)
-    if types.is_null(kind):
-        return NULL
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return NUMBER
     if types.is_timestamp(kind) and kind.tz is not None:
         return ZONED  # the same digits without a zone may be another instant
-    if types.is_date(kind) or types.is_timestamp(kind):
-        return TIME
-    if types.is_time(kind):
-        return TIME_OF_DAY
-    if types.is_duration(kind):
-        return DURATION
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return STRING
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return BINARY
     if types.is_struct(kind):
         return VECTOR if _is_vector(kind) else STRUCT
     if types.is_map(kind):
         return _class_of_pairs(kind.key_type, kind.item_type)
     if is_list(kind):
         return _class_of_list(storage_of(kind.value_type))
-    return None
+    return next((name for name, tests in _CLASSES.items() if any(is_(kind) for is_ in tests)), None)
+
+
+_CLASSES = {
+    NULL: (pa.types.is_null,),
+    NUMBER: (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    TIME: (pa.types.is_date, pa.types.is_timestamp),
+    TIME_OF_DAY: (pa.types.is_time,),
+    DURATION: (pa.types.is_duration,),
+    STRING: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    BINARY: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+}
+_LISTS = (
+    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    *(pa.types.is_list_view, pa.types.is_large_list_view),
+)
 
 
 def _class_of_list(inner: pa.DataType) -> str | None:
@@ -82,14 +83,7 @@ def is_nested(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
+    return any(is_(kind) for is_ in _LISTS)
 
 
 def _is_vector(kind: pa.DataType) -> bool:

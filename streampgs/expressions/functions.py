@@ -41,38 +41,28 @@ class Unfit(Exception):
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """The type in which a column of this type is used; None: only its nulls can be."""
-    kind, known = types.storage_of(kind), pa.types
-    if known.is_dictionary(kind) or known.is_run_end_encoded(kind):
+    kind, is_ = types.storage_of(kind), pa.types
+    if is_.is_dictionary(kind) or is_.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
-    if known.is_uint64(kind) or known.is_boolean(kind) or known.is_timestamp(kind) or known.is_null(kind):
+    if is_.is_uint64(kind) or is_.is_boolean(kind) or is_.is_timestamp(kind) or is_.is_null(kind):
         return kind
-    if known.is_integer(kind):
-        return pa.int64()
-    if known.is_float16(kind) or known.is_float32(kind):
+    if is_.is_float16(kind):
         return pa.float32()
-    if known.is_floating(kind) or known.is_decimal(kind):
-        return pa.float64()
-    if known.is_date(kind):
-        return pa.date32()
-    if known.is_time(kind):
-        return pa.time64("ns")
-    return pa.large_string() if types.class_of(kind) == types.STRING else None
+    if is_.is_integer(kind) or is_.is_date(kind):
+        return pa.int64() if is_.is_integer(kind) else pa.date32()
+    found = {types.NUMBER: pa.float64(), types.TIME_OF_DAY: pa.time64("ns"), types.STRING: pa.large_string()}
+    return kind if is_.is_float32(kind) else found.get(str(types.class_of(kind)))
 
 
 def kind_of(kind: pa.DataType) -> str:
     """The kind of a type that `plain_type` gives."""
-    known = pa.types
-    if known.is_boolean(kind):
-        return BOOLEAN
-    if known.is_integer(kind) or known.is_floating(kind):
-        return NUMBER
-    if known.is_date(kind):
-        return DATE
-    if known.is_timestamp(kind):
-        return TIMESTAMP
-    if known.is_time(kind):
-        return TIME
-    return NULL if known.is_null(kind) else STRING
+    return next((name for is_, name in _KINDS if is_(kind)), STRING)
+
+
+_KINDS = (
+    *((pa.types.is_boolean, BOOLEAN), (pa.types.is_integer, NUMBER), (pa.types.is_floating, NUMBER)),
+    *((pa.types.is_date, DATE), (pa.types.is_timestamp, TIMESTAMP), (pa.types.is_time, TIME), (pa.types.is_null, NULL)),
+)
 
 
 def plain_values(array: pa.Array) -> pa.Array:
