@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.sampling import label_alone, sampled_label_arrays
 from streampgs.encoding import types
-from streampgs.encoding.label_counts import LabelCounts, LabelTally
+from streampgs.encoding.labels import LabelCounts, LabelTally
 from streampgs.options.commands import ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import Group, columns_of_batch, raw_slices

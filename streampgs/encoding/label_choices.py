@@ -11,8 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from streampgs.base.errors import DataError, OptionError, counted
-from streampgs.encoding.label_counts import MOST_CLASSES, LabelCounts
-from streampgs.encoding.labels import DEFAULT_LABELS, LabelSpec, label_specs, label_text, listed
+from streampgs.encoding.labels import (
+    DEFAULT_LABELS,
+    MOST_CLASSES,
+    LabelCounts,
+    LabelSpec,
+    label_specs,
+    label_text,
+    listed,
+)
 from streampgs.losses import CLASSIFYING
 from streampgs.options.commands import LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS, ModelOptions
 

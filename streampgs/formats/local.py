@@ -1,11 +1,13 @@
-"""Shards on this disk: positional reads that leave no trace in memory."""
+"""Shards on this disk: positional reads that leave no trace in memory, and digests that recognise a moved file."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -114,3 +116,50 @@ def _opened(path: ShardPath) -> tuple[int, os.stat_result]:
     except OSError:
         os.close(fd)
         raise
+
+
+_PARTS, _PART_BYTES = 4, 4096
+_COMPARED_BYTES = 1 << 20
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """Size, time of the last change and inode of a file; None if there is none."""
+    with _named(path):
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def content_digest(path: Path) -> str:
+    """A digest of the whole file if it is small, else of a few parts of it. Together with the footer it distinguishes
+    shards unless they differ in a few bytes only."""
+    digest = hashlib.sha256()
+    with _named(path), closing(LocalFile(path)) as file:
+        whole = file.size <= _PARTS * _PART_BYTES
+        places = [0] if whole else [(file.size - _PART_BYTES) * place // (_PARTS - 1) for place in range(_PARTS)]
+        for place in places:
+            digest.update(file.read(file.size if whole else _PART_BYTES, place))
+    return digest.hexdigest()[:32]
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Whether two files hold the same bytes."""
+    with _named(one), open(open_regular(one), "rb") as a, open(open_regular(other), "rb") as b:
+        if os.fstat(a.fileno()).st_size != os.fstat(b.fileno()).st_size:
+            return False
+        while True:
+            left, right = a.read(_COMPARED_BYTES), b.read(_COMPARED_BYTES)
+            if left != right:
+                return False
+            if not left:
+                return True

@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +26,11 @@ from streampgs.base.errors import DataChanged, DataError, Unfinished, counted
 from streampgs.base.faults import exists
 from streampgs.encoding.encoding import Encoding
 from streampgs.formats.format import Fingerprint, ShardPath
-from streampgs.formats.local import unreadable
+from streampgs.formats.local import content_digest, unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
 from streampgs.formats.remote import what_changed
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
-from streampgs.table.content import content_digest
 from streampgs.table.layout import DENSE, SPARSE, Columns, Layout, find_layout, refuse_missing
 from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
@@ -256,7 +254,7 @@ class Catalog:
         layouts = {layout: json.dumps(encode(layout)) for layout in {s.layout for s in self.shards}}
         records: list[dict[str, Any]] = [
             {
-                "path": _recorded(s.path),
+                "path": os.fsencode(str(s.path)),
                 "format": s.format,
                 **asdict(s.fingerprint),
                 "layout": layouts[s.layout],
@@ -276,9 +274,9 @@ class Catalog:
         layout_of = lru_cache(maxsize=64)(lambda text: decode(Layout, json.loads(text)))
 
         def shard(record: dict[str, Any]) -> Shard:
-            path, size, version = record["path"], record["size"], record["version"]
+            path, size, version = os.fsdecode(record["path"]), record["size"], record["version"]
             return Shard(
-                RemoteObject(path, size, version) if is_address(path) else _recorded_path(path),
+                RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
                 layout_of(record["layout"]),
@@ -293,23 +291,9 @@ class Catalog:
         return Catalog([shard(record) for batch in table.to_batches(_SHARDS_AT_ONCE) for record in batch.to_pylist()])
 
 
-def _recorded(path: ShardPath) -> str:
-    """Of a path that is not UTF-8 `%` and its quoted bytes: other paths begin with a slash or a scheme."""
-    text = str(path)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "%" + quote_from_bytes(os.fsencode(text))
-    return text
-
-
-def _recorded_path(text: str) -> Path:
-    return Path(os.fsdecode(unquote_to_bytes(text[1:])) if text.startswith("%") else text)
-
-
 _SCHEMA = pa.schema(
     {
-        "path": pa.string(),
+        "path": pa.binary(),
         "format": pa.string(),
         "size": pa.int64(),
         "modified_ns": pa.int64(),

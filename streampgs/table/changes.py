@@ -10,11 +10,11 @@ from pathlib import Path
 
 from streampgs.base.errors import DataError, Unfinished
 from streampgs.formats.format import Fingerprint, ShardPath
+from streampgs.formats.local import content_digest, same_content, stamp_of
 from streampgs.formats.registry import fingerprint_of
 from streampgs.stores.access import ASKERS, RemoteObject, looked_up
 from streampgs.stores.patience import Absent
 from streampgs.table.catalog import Catalog, Shard, check_whole
-from streampgs.table.content import content_digest, same_content, stamp_of
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""

@@ -17,7 +17,7 @@ from streampgs.base.errors import DataError
 from streampgs.data import label_column
 from streampgs.data.label_column import count_labels, first_place
 from streampgs.data.open import columns_of
-from streampgs.encoding.label_counts import LabelCounts
+from streampgs.encoding.labels import LabelCounts
 from streampgs.encoding.plan import Plan
 from streampgs.options.commands import ModelOptions
 from streampgs.table.catalog import Catalog, build_catalog

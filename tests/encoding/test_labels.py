@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.label_choices import extend_labels, learn_labels
-from streampgs.encoding.label_counts import LabelCounts
-from streampgs.encoding.labels import LabelSpec, label_specs
+from streampgs.encoding.labels import LabelCounts, LabelSpec, label_specs
 from streampgs.options.commands import ModelOptions
 
 
