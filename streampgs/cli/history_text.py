@@ -23,7 +23,7 @@ from streampgs.run.history import (
     STOPPED,
     UNDONE,
 )
-from streampgs.run.report_text import mixed_text
+from streampgs.run.report import mixed_text
 
 _LISTED, _WIDTH = 3, 80
 _CHOSEN = ("loss", "p", "sigma", "l1", "step")

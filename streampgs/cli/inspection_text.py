@@ -10,7 +10,7 @@ from typing import Any
 from streampgs.base.errors import counted
 from streampgs.cli.console import pairs_text, records_text
 from streampgs.options.solvers import SOLVERS, solver_of
-from streampgs.run.report_text import mixed_text, weights_text
+from streampgs.run.report import mixed_text, weights_text
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
 _COUNTS = {"nonzeros": "nonzeros:,", "zeros": "zeros:,"}

@@ -28,7 +28,7 @@ from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.options.fields import COMMON, MODEL, FilePath, Flag, option
 from streampgs.options.solvers import SOLVERS
 from streampgs.python.progress import count
-from streampgs.run.report_text import time_text, weights_text
+from streampgs.run.report import time_text, weights_text
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report, StopRequest

@@ -14,7 +14,7 @@ from streampgs.data.open import columns_of
 from streampgs.model.metrics import METRICS, GroupMetrics, LabelMetrics
 from streampgs.model.metrics.groups import WHOLE, GroupSize
 from streampgs.model.model import Model
-from streampgs.model.shard_scores import ScoredBlock, ShardScores
+from streampgs.model.scoring import ScoredBlock, ShardScores
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.folder import RunFolder, finite_or_null
 from streampgs.run.history import EVALUATED

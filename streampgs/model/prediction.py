@@ -27,7 +27,7 @@ from streampgs.data.open import columns_of
 from streampgs.formats.registry import suffixes
 from streampgs.losses import Vector
 from streampgs.model.model import Model
-from streampgs.model.shard_scores import ShardScores
+from streampgs.model.scoring import ShardScores
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.saved import saved_run
 from streampgs.stores.addresses import is_address_of_path

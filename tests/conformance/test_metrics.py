@@ -17,7 +17,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from streampgs.losses import LOSSES
 from streampgs.model.metrics import METRICS, Batch, Metric, Metrics, Size, Task
 from streampgs.model.metrics.baseline import Labels
-from streampgs.model.metrics.ranks import Ranks
+from streampgs.model.metrics.classes import Ranks
 
 ROWS = 3_000
 CLASSES = {True: (2, 5), False: (0,)}

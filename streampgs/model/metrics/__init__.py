@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from streampgs.model.metrics.batch import Batch, Task
 from streampgs.model.metrics.groups import GroupMetrics, LabelMetrics
 from streampgs.model.metrics.registry import HEADINGS, METRICS, Metric, Metrics
-from streampgs.model.metrics.sums import Size, Sums
+from streampgs.model.metrics.sums import Batch, Size, Sums, Task
 
 __all__ = ["HEADINGS", "METRICS", "Batch", "GroupMetrics", "LabelMetrics", "Metric", "Metrics", "Size", "Sums", "Task"]

@@ -9,8 +9,7 @@ import numpy as np
 
 from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.losses import Vector
-from streampgs.model.metrics.batch import Batch, Task
-from streampgs.model.metrics.sums import FULL, Histogram, Moments, Size, Sums
+from streampgs.model.metrics.sums import FULL, Batch, Histogram, Moments, Size, Sums, Task
 
 _LARGEST_SCORE = 64.0
 _SHARE = (math.sqrt(5.0) - 1.0) / 2.0

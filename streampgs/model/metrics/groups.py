@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.losses import Vector
-from streampgs.model.metrics.batch import Task
 from streampgs.model.metrics.classes import MOST_LISTED_CLASSES
 from streampgs.model.metrics.registry import Metrics
-from streampgs.model.metrics.sums import FULL, Size
+from streampgs.model.metrics.sums import FULL, Size, Task
 
 MOST_GROUPS = 1_000
 OTHER = "other"

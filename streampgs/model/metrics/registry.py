@@ -13,10 +13,8 @@ from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.losses import Vector
 from streampgs.model.metrics import baseline
 from streampgs.model.metrics.baseline import Labels
-from streampgs.model.metrics.batch import Batch, Task
-from streampgs.model.metrics.classes import MOST_LISTED_CLASSES, Calibration, Confusion
-from streampgs.model.metrics.ranks import ClassRanks, Ranks
-from streampgs.model.metrics.sums import FULL, Mean, Moments, Size, Sums
+from streampgs.model.metrics.classes import MOST_LISTED_CLASSES, Calibration, ClassRanks, Confusion, Ranks
+from streampgs.model.metrics.sums import FULL, Batch, Mean, Moments, Size, Sums, Task
 
 CLASSES, ORDER, PROBABILITIES, NUMBERS, TRAINING = "Classes", "Order of scores", "Probabilities", "Numbers", "Training"
 HEADINGS = (CLASSES, NUMBERS, ORDER, PROBABILITIES, TRAINING)

@@ -15,9 +15,8 @@ from streampgs.base.errors import InvalidInput
 from streampgs.data.distinct import Floats
 from streampgs.losses import LOSSES
 from streampgs.model.metrics import Task
-from streampgs.python.estimators.base import StreamEstimator, sklearn_errors
+from streampgs.python.estimators.base import Parameters, StreamEstimator, sklearn_errors
 from streampgs.python.estimators.fitting import Fitted, Given
-from streampgs.python.estimators.parameters import Parameters
 
 
 def _estimates_probabilities(estimator: Any) -> bool:

@@ -13,9 +13,8 @@ from streampgs.base.errors import InvalidInput
 from streampgs.data.distinct import Floats
 from streampgs.encoding.labels import LARGEST_LABEL
 from streampgs.losses import LOSSES
-from streampgs.python.estimators.base import StreamEstimator, numbers_in, sklearn_errors
+from streampgs.python.estimators.base import Parameters, StreamEstimator, numbers_in, sklearn_errors
 from streampgs.python.estimators.fitting import Given
-from streampgs.python.estimators.parameters import Parameters
 
 
 @dataclass(repr=False, eq=False)
