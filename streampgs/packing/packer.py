@@ -1,13 +1,11 @@
 """`streampgs pack`: files of many kinds become a folder of shards, in bounded memory.
 
-The shards are written into a hidden folder and get their names when all of them are complete. A pack that was killed has
-left nothing but the hidden folder, and the next one begins again.
+A pack that was killed has left no shards, and the next one begins again.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections import Counter
@@ -20,17 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
-from streampgs.base.faults import exists, names_in
-from streampgs.base.files import explaining, make_folder, sole_writer, sync_folder
-from streampgs.base.globs import is_folder
 from streampgs.options.fields import build
 from streampgs.packing.inputs import Input, find_inputs
 from streampgs.packing.kinds import KINDS
 from streampgs.packing.labels import labels_in
-from streampgs.packing.options import FORMATS, PackOptions
+from streampgs.packing.options import PackOptions
 from streampgs.packing.readers.tables import rows_of_query
 from streampgs.packing.schemas import conformed, joined_schema
-from streampgs.packing.shards import Shard, written
+from streampgs.packing.shards import Shard, complete_or_absent, written
 from streampgs.packing.shuffle import share_of, shuffled
 from streampgs.packing.source import Source
 from streampgs.reading.in_memory import with_columns
@@ -38,8 +33,7 @@ from streampgs.run.memory import peak_rss_bytes
 
 __all__ = ["PackReport", "PackStatus", "pack"]
 
-_STAGING, _SPILL = ".packing", "spill"
-_SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
+_SPILL = "spill"
 
 
 @dataclass(frozen=True)
@@ -89,8 +83,6 @@ def pack(
     if sql is not None and inputs:
         raise OptionError("a query together with other inputs", "name the files in the query")
     (options,) = build("pack", chosen, PackOptions)
-    if exists(target) and not is_folder(target):
-        raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     found: list[Input] = []
     if sql is None:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
@@ -98,19 +90,9 @@ def pack(
         if passed and on_note is not None:
             more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
             on_note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    make_folder(target)
-    with sole_writer(target):
-        replaced = _shards_to_replace(target, overwrite)
-        staging = target / _STAGING
-        shutil.rmtree(staging, ignore_errors=True)
-        with explaining(staging):
-            staging.mkdir()
-        try:
-            packing = _Packing(found, sql, staging, options, on_progress, on_note)
-            shards = packing.write()
-            _publish(shards, staging, target, replaced)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    with complete_or_absent(target, overwrite) as staging:
+        packing = _Packing(found, sql, staging, options, on_progress, on_note)
+        shards = packing.write()
     return PackReport(
         out=str(target),
         rows=sum(shard.rows for shard in shards),
@@ -121,27 +103,6 @@ def pack(
         seconds=time.perf_counter() - started,
         peak_rss_mb=peak_rss_bytes() / 1e6,
     )
-
-
-def _shards_to_replace(out: Path, overwrite: bool) -> list[Path]:
-    """The shards of an earlier pack in the folder, which may hold no other files."""
-    names = [name for name in names_in(out) if not name.startswith(".")]
-    other = next((name for name in names if not _SHARD_NAME.fullmatch(name)), None)
-    if other is not None or (names and not overwrite):
-        raise OptionError(
-            f"the folder '{out}' holds '{other or names[0]}'",
-            "name a new or empty folder" + ("" if other else ", or add --overwrite to replace its shards"),
-        )
-    return [out / name for name in names]
-
-
-def _publish(shards: list[Shard], staging: Path, out: Path, replaced: list[Path]) -> None:
-    with explaining(out):
-        for path in replaced:
-            path.unlink()
-        for shard in shards:
-            os.rename(staging / shard.name, out / shard.name)
-        sync_folder(out)
 
 
 @dataclass
@@ -180,7 +141,10 @@ class _Packing:
             batches = with_columns(batches, {"label": labels_in(Path(options.labels), options.memory)})
         if options.shuffle:
             batches = shuffled(batches, self.staging / _SPILL, options.seed, share_of(options.memory))
-        shards = list(written(batches, self.staging, options.format, options.rows_per_shard, options.block_bytes))
+        try:
+            shards = written(batches, self.staging, options.format, options.rows_per_shard, options.block_bytes)
+        finally:
+            shutil.rmtree(self.staging / _SPILL, ignore_errors=True)
         if not shards:
             raise DataError("there are no rows in the inputs", "name files with rows")
         return shards

@@ -1,10 +1,12 @@
-"""Record batches become shards with blocks of an even size. A shard is complete under its name, or absent."""
+"""Record batches become shards with blocks of an even size, in a folder that has all of them or none."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,18 +14,15 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.base.errors import DataError
-from streampgs.base.files import (
-    explaining,
-    make_folder,
-    new_file,
-    refuse_unless_empty,
-    sole_writer,
-    sync_folder,
-)
-from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.faults import exists, names_in
+from streampgs.base.files import explaining, make_folder, new_file, sole_writer, sync_folder
+from streampgs.base.globs import is_folder
+from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES, FORMATS
 from streampgs.packing.schemas import plain_batch
 
+_STAGING = ".writing"
+_SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
 _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress better
 
 
@@ -38,72 +37,99 @@ def shard_name(number: int, format: str) -> str:
     return f"part-{number:05d}.{format}"
 
 
+def shards_to_replace(out: Path, overwrite: bool = False) -> list[Path]:
+    """The shards in a folder. Other files, and shards without `overwrite`, are refused."""
+    if exists(out) and not is_folder(out):
+        raise OptionError(f"'{out}' is a file", "name a new or empty folder")
+    names = [name for name in names_in(out) if not name.startswith(".")]
+    other = next((name for name in names if not _SHARD_NAME.fullmatch(name)), None)
+    if other is not None or (names and not overwrite):
+        raise OptionError(
+            f"the folder '{out}' is not empty: it holds '{other or names[0]}'",
+            "name a new or empty folder" + ("" if other else ", or add --overwrite to replace shards"),
+        )
+    return [out / name for name in names]
+
+
+@contextmanager
+def complete_or_absent(out: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A hidden folder for shards. They get their names in `out` at the end, and are removed if there is an error. A process
+    that was killed has left nothing but the hidden folder, which the next one removes."""
+    shards_to_replace(out, overwrite)
+    make_folder(out)
+    staging = out / _STAGING
+    with sole_writer(out):
+        replaced = shards_to_replace(out, overwrite)
+        shutil.rmtree(staging, ignore_errors=True)
+        with explaining(staging):
+            staging.mkdir()
+        try:
+            yield staging
+            with explaining(out):
+                for path in replaced:
+                    path.unlink()
+                for name in names_in(staging):
+                    os.rename(staging / name, out / name)
+                sync_folder(out)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
 class _OpenShard:
-    """A shard that is being written under a hidden name."""
+    """A shard that is being written."""
 
-    def __init__(self, out: Path, name: str, schema: pa.Schema, format: str, block_bytes: int) -> None:
-        self._path, self._hidden = out / name, out / f".{name}.writing"
-        self._block_bytes = block_bytes if format == "arrow" else _ROW_GROUP_BLOCKS * block_bytes
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
         self.rows = self.bytes = 0
+        with explaining(path):
+            self._file = open(new_file(path), "wb")  # noqa: SIM115 -- closed by seal and abandon
+            self._writer = shard_writer(self._file, schema, path.suffix[1:])
+
+    def write(self, block: pa.RecordBatch) -> None:
         with explaining(self._path):
-            self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed by seal and abandon
-            self._writer = _new_writer(self._file, schema, format)
-        self._is_whole = False
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        size = batch.nbytes
-        self._waiting.append(batch)
-        self._waiting_bytes += size
-        self.bytes += size
-        self.rows += batch.num_rows
-        if self._waiting_bytes >= self._block_bytes:
-            self._write_blocks(keep_rest=True)
-
-    def _write_blocks(self, keep_rest: bool) -> None:
-        if not self._waiting:
-            return
-        joined = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
-        rows = max(1, int(self._block_bytes * joined.num_rows / max(1, self._waiting_bytes)))
-        start = 0
-        while start < joined.num_rows and (not keep_rest or start + rows <= joined.num_rows):
-            with explaining(self._path):
-                self._writer.write_batch(joined.slice(start, rows))
-            start += rows
-        rest = joined.slice(start)
-        self._waiting = [rest] if rest.num_rows else []
-        self._waiting_bytes = rest.nbytes if rest.num_rows else 0
+            self._writer.write_batch(block)
+        self.rows += block.num_rows
+        self.bytes += block.nbytes
 
     def seal(self) -> Shard:
-        self._write_blocks(keep_rest=False)
         with explaining(self._path):
             self._writer.close()
-            self._is_whole = True  # closing the writer again would write to a file that may have its name by then
             self._file.flush()
             os.fsync(self._file.fileno())
             shard = Shard(self._path.name, self.rows, self._file.tell())
-            os.rename(self._hidden, self._path)
             self._file.close()
-            sync_folder(self._path.parent)
         return shard
 
     def abandon(self) -> None:
-        with suppress(OSError, ValueError, pa.ArrowException):
-            if not self._is_whole:
-                self._writer.close()
-        with suppress(OSError):  # the first error matters more; the next pack removes the file
-            self._file.close()
-        with suppress(OSError):
-            self._hidden.unlink(missing_ok=True)
+        for part in (self._writer, self._file):
+            with suppress(OSError, ValueError, pa.ArrowException):  # the first error matters more
+                part.close()
 
 
-def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
+def shard_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     if format == "arrow":
         return pa.ipc.new_file(file, schema)
     # Numbers hardly repeat; words do.
     words = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=words, write_page_checksum=True)
+
+
+def _blocks(batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about the same size."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= block_bytes:
+            joined = pa.concat_batches(waiting)
+            rows = max(1, int(block_bytes * joined.num_rows / size))
+            whole = joined.num_rows - joined.num_rows % rows
+            yield from (joined.slice(start, rows) for start in range(0, whole, rows))
+            waiting = [joined.slice(whole)]
+            size = waiting[0].nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def written(
@@ -112,32 +138,30 @@ def written(
     format: str = "arrow",
     rows_per_shard: int | None = None,
     block_bytes: int = DEFAULT_BLOCK_BYTES,
-) -> Iterator[Shard]:
-    """Write batches of one schema and give each shard when it is complete."""
-    number, shard = 0, None
+) -> list[Shard]:
+    """Write batches of one schema to shards in `out`."""
+    shards: list[Shard] = []
+    shard: _OpenShard | None = None
     try:
-        for batch in batches:
-            start = 0
-            while start < batch.num_rows:
-                if shard is None:
-                    shard = _OpenShard(out, shard_name(number, format), batch.schema, format, block_bytes)
-                rest = batch.slice(start)
+        for block in _blocks(batches, block_bytes if format == "arrow" else _ROW_GROUP_BLOCKS * block_bytes):
+            while block.num_rows:
+                shard = shard or _OpenShard(out / shard_name(len(shards), format), block.schema)
                 if rows_per_shard is None:
-                    taken = int((DEFAULT_SHARD_BYTES - shard.bytes) * rest.num_rows / max(1, rest.nbytes)) + 1
+                    taken = int((DEFAULT_SHARD_BYTES - shard.bytes) * block.num_rows / max(1, block.nbytes)) + 1
                 else:
                     taken = rows_per_shard - shard.rows
-                shard.add(rest.slice(0, taken))
-                start += taken
+                shard.write(block.slice(0, taken))
+                block = block.slice(taken)
                 if shard.bytes >= DEFAULT_SHARD_BYTES if rows_per_shard is None else shard.rows >= rows_per_shard:
-                    sealed, shard = shard.seal(), None
-                    number += 1
-                    yield sealed
+                    shards.append(shard.seal())
+                    shard = None
         if shard is not None:
-            sealed, shard = shard.seal(), None
-            yield sealed
+            shards.append(shard.seal())
+            shard = None
     finally:
         if shard is not None:
             shard.abandon()
+    return shards
 
 
 def write_shards(
@@ -149,12 +173,8 @@ def write_shards(
     block_bytes: int = DEFAULT_BLOCK_BYTES,
 ) -> list[Shard]:
     """Write record batches of one schema into the folder `out`, which must be absent or empty."""
-    out = Path(out)
-    refuse_unless_empty(out)
-    make_folder(out)
-    with sole_writer(out):
-        refuse_unless_empty(out)
-        return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
+    with complete_or_absent(Path(out)) as staging:
+        return written(_of_one_schema(batches), staging, format, rows_per_shard, block_bytes)
 
 
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.base.faults import names_in
-from streampgs.base.files import new_file, refuse_unless_empty, sole_writer, sync_folder
+from streampgs.base.files import new_file
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.options.commands import SynthOptions
 from streampgs.options.fields import build
+from streampgs.packing.shards import complete_or_absent, shard_name, shard_writer, shards_to_replace
 
 __all__ = ["FORMATS", "KINDS", "SynthReport", "write_dataset"]
 
@@ -60,7 +58,6 @@ _MEAN, _SIGNAL, _NOISE = 3.0, 2.0, 1.0  # of regression: r² is .8
 GAUSSIAN_DISTANCE = 2.5  # in standard deviations: the best plane has accuracy Φ(1.25) = .894
 
 _TEST_SHARD_ROWS = 500_000
-_STAGING = ".writing"
 _BATCH_BYTES, _ROW_GROUP_BYTES = 1 << 20, 1 << 25
 
 
@@ -91,38 +88,18 @@ def write_dataset(out: Path, *, rows: int, **chosen: Any) -> SynthReport:
     test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
     parts = [(out, 0, options.rows, shards), (test_out, FIRST_TEST_ROW, options.test_rows, test_shards)]
     with ExitStack() as stack:
-        for folder, *_ in parts:
-            if folder is not None:
-                stack.enter_context(_new_folder(folder))
+        wanted = [(folder, *part) for folder, *part in parts if folder is not None]
+        for folder, *_ in wanted:
+            shards_to_replace(folder)
+        staged = [stack.enter_context(complete_or_absent(folder)) for folder, *_ in wanted]
         source = kind.source(options.seed, options.features or kind.default_features)
         nonzeros = [
-            _write_shards(source, first, count, folder / _STAGING, files, options.format)
-            for folder, first, count, files in parts
-            if folder is not None
+            _write_shards(source, first, count, staging, files, options.format)
+            for staging, (_, first, count, files) in zip(staged, wanted, strict=True)
         ]
     size = sum(file.stat().st_size for file in out.iterdir())
     seconds = time.perf_counter() - started
     return SynthReport(options.rows, options.kind, source.features, nonzeros[0], size, shards, seconds, test_out)
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[None]:
-    """Files that are written to the hidden folder in it get their names at the end: a part of a table is not taken for the
-    table. What a synth that was killed has left is removed."""
-    if not folder.is_dir() or any(name != _STAGING for name in names_in(folder)):
-        refuse_unless_empty(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with sole_writer(folder):
-        staging = folder / _STAGING
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
-        try:
-            yield
-            for name in names_in(staging):
-                os.rename(staging / name, folder / name)
-            sync_folder(folder)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _write_shards(source: Source, first_row: int, rows: int, folder: Path, shards: int, format: str) -> int:
@@ -132,8 +109,8 @@ def _write_shards(source: Source, first_row: int, rows: int, folder: Path, shard
     for shard in range(shards):
         first, stop = (first_row + rows * part // shards for part in (shard, shard + 1))
         with (
-            open(new_file(folder / f"part-{shard:05d}.{format}"), "wb") as file,
-            _new_writer(file, source.schema, format) as writer,
+            open(new_file(folder / shard_name(shard, format)), "wb") as file,
+            shard_writer(file, source.schema, format) as writer,
         ):
             for start in range(first, stop, at_once):
                 end = min(start + at_once, stop)
@@ -145,13 +122,6 @@ def _write_shards(source: Source, first_row: int, rows: int, folder: Path, shard
                 nonzeros += len(group.columns[-1].values)
                 del group  # so that it is not in memory while the next is made
     return nonzeros
-
-
-def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
-    if format == "arrow":
-        return pa.ipc.new_file(file, schema)
-    # No dictionaries: values hardly repeat.
-    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
 
 
 # ------------------------------------------------------------------------------------------- random numbers

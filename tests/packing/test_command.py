@@ -57,7 +57,7 @@ def test_the_output_of_a_pack(tmp_path):
         (["odd", "out", "--types", "x=number"], 2, "choose one of int64"),
         (["odd", "out", "--memory", "1MB"], 2, "--memory 1MB is not"),
         (["odd::=1", "out"], 1, "does not exist"),
-        (["bad.svm", "bad.svm"], 2, "is a file"),
+        (["bad.svm", "bad.svm"], 2, "is the output folder"),
     ],
 )
 def test_errors_have_a_message_and_an_exit_code(tmp_path, arguments, code, found):
@@ -76,11 +76,11 @@ def test_a_killed_pack_leaves_no_shards_and_the_same_command_begins_again(tmp_pa
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
     )
-    while process.poll() is None and not (tmp_path / "out" / ".packing" / "part-00001.arrow").exists():
+    while process.poll() is None and not (tmp_path / "out" / ".writing" / "part-00001.arrow").exists():
         time.sleep(0.005)
     process.send_signal(number)
     assert process.wait(60) == (-9 if number == signal.SIGKILL else 143)
-    assert os.listdir(tmp_path / "out") == ([".packing"] if number == signal.SIGKILL else [])
+    assert os.listdir(tmp_path / "out") == ([".writing"] if number == signal.SIGKILL else [])
     done = run("a.svm", "out", "--rows-per-shard", "2000", "--json", folder=tmp_path)
     assert json.loads(done.stdout)["rows"] == 400_000
 
