@@ -162,7 +162,6 @@ OPENED_OTHERWISE = {
     ("run/memory.py", "source.read_text"): "a file of the kernel in /proc",
     ("run/memory.py", "path.read_text"): "a file of the kernel in /sys",
     ("run/lock.py", "os.open"): "the folder of the run",
-    ("run/cache_place.py", "open"): "a new file, never an existing one",
     ("cli/streams.py", "os.open"): "/dev/null",
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,8 +16,8 @@ from streampgs.base.files import OWN, append_line, read_at, reading
 STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
 EVALUATED, INCOMPLETE = "evaluated", "incomplete"
-_MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
-"""Of the end of the file that is read, of a line, of a read."""
+_MOST_BYTES, _LONGEST_LINE = 16 << 20, 1 << 20
+"""Of the end of the file that is read, and of a line."""
 
 
 def utc_now() -> str:
@@ -68,23 +67,11 @@ def is_cut(path: Path) -> bool:
         return False
 
 
-def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
-    """The last line first, without those that are too long to be ours."""
-    size = end = os.fstat(file.fileno()).st_size
-    rest, too_long = b"", False
-    while end > max(0, size - _MOST_BYTES):
-        start = max(0, end - _BLOCK_BYTES)
-        first, *others = read_at(file.fileno(), end - start, start).split(b"\n")
-        for part in reversed(others):
-            if not too_long:
-                yield part + rest
-            rest, too_long = b"", False
-        rest = first + rest
-        if len(rest) > _LONGEST_LINE:
-            rest, too_long = b"", True
-        end = start
-    if end == 0 and not too_long:
-        yield rest
+def _lines_from_the_end(file: BinaryIO) -> list[bytes]:
+    """The last line first."""
+    size = os.fstat(file.fileno()).st_size
+    lines = read_at(file.fileno(), min(size, _MOST_BYTES), max(0, size - _MOST_BYTES)).split(b"\n")
+    return lines[::-1] if size <= _MOST_BYTES else lines[:0:-1]
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from streampgs.base.stage import Bundle
@@ -18,7 +20,6 @@ from streampgs.run.loop import Loop
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
-from streampgs.run.saver import NothingSaved
 
 Sections = dict[str, Bundle]
 """As of a checkpoint."""
@@ -40,7 +41,7 @@ class MemoryTraining:
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
         worker = Worker(source, self.cursor)
         meter.rows = self._rows_done
-        loop = Loop(models, meter, worker, NothingSaved(), limits, StopRequest(), None)
+        loop = Loop(models, meter, worker, nullcontext, limits, StopRequest(), None)
         source.prepare(limits.epochs)
 
         def prepare(window: Window) -> Window:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
@@ -15,7 +16,6 @@ from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
-from streampgs.run.saver import Guard
 
 LOOK, CONVERGED, END_OF_STREAM = "look", "converged", "end of stream"
 """The reasons to stop: a place where new shards may join, more epochs that would hardly change the model, no more rows."""
@@ -41,13 +41,13 @@ class Loop:
         models: Models,
         meter: Meter,
         worker: Worker,
-        guard: Guard,
+        step: Callable[[], AbstractContextManager[None]],
         limits: Limits,
         stop: StopRequest,
         until: Place | None,
     ) -> None:
-        """`until`: where to stop to look for new shards."""
-        self.models, self.meter, self.worker, self.guard = models, meter, worker, guard
+        """`step`: around all that changes the state. `until`: where to stop to look for new shards."""
+        self.models, self.meter, self.worker, self._step = models, meter, worker, step
         self.limits, self.stop, self.until = limits, stop, until
 
     def run(
@@ -57,7 +57,7 @@ class Loop:
         returns its rows as the solver takes them; `judge` is called before each stretch of rows, `after` after each."""
         while True:
             window = self.worker.open(self.stop)
-            with self.guard.step():
+            with self._step():
                 self._engine.reach_epoch(self.worker.cursor.epoch)  # the last rows of an epoch may all be bad
             self._reach()
             if window is None:
@@ -84,7 +84,7 @@ class Loop:
                 last = row + max(1, self.limits.rows - self.meter.rows)
                 at_stretch_end = until <= last
                 until = min(until, last)
-            with self.guard.step():
+            with self._step():
                 began = time.perf_counter()
                 until, rows = self.models.lineages.advance(window, row, until, end)
                 converged = by_epochs and self._engine.reach_epoch(window.epoch_at(until))

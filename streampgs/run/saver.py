@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.base.stage import Bundle
 from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer
-
-
-class Guard(Protocol):
-    """What the loop asks for while the state is between two rows."""
-
-    def step(self) -> AbstractContextManager[None]: ...
-
-
-class NothingSaved:
-    """The guard of training that writes no checkpoint."""
-
-    def step(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 class Saver:

@@ -11,6 +11,8 @@ from typing import Any
 
 from streampgs.base.checks import encode, require, understanding
 from streampgs.base.errors import RunError, sized
+from streampgs.base.faults import exists
+from streampgs.base.files import make_folder
 from streampgs.data.budget import (
     COLUMN_BYTES,
     LARGEST_BLOCK,
@@ -39,16 +41,18 @@ from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.placing import RowRules
 from streampgs.reading.remote import refuse_remote
 from streampgs.reading.window import Window
-from streampgs.run import cache_place
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, Session, StopRequest
+from streampgs.run.report import Session, StopRequest
 from streampgs.run.spool import rows_in_spool
 from streampgs.run.standard_input import largest_batch
 from streampgs.run.words import few_blocks_hint, memory_choices, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
+
+OWN_CACHE = "cache"
+"""The folder of the cache in the folder of a run."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ class ShardInput:
         if record.cache is not None:
             gone = [table.catalog.shards[number] for number in table.retired]
             with suppress(OSError):  # the next start tries again
-                shared = cache_place.is_marked(Path(record.cache))
-                remove_unused(Path(record.cache), table.used.shards, gone if shared else None)
+                cache = Path(record.cache)
+                is_own = cache.name == OWN_CACHE and exists(cache.parent / "run.arrows")
+                remove_unused(cache, table.used.shards, None if is_own else gone)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
         refuse_too_large_table(table.catalog, record.options, self.resources)
         if SOLVERS[record.options.solver].needs.columns:
@@ -169,14 +174,13 @@ def start_on_shards(
     limits: Limits,
     resources: Resources,
     growth: Growth,
-    observer: Observer,
 ) -> ShardInput:
     """Decide sizes and cache, and write them into the run's folder."""
     options = opened.options
     in_memory = SOLVERS[options.solver].needs.columns
     if resources.cache is not None:
-        cache_place.mark(resources.cache)
-    cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
+        _make_cache(resources.cache)
+    cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else OWN_CACHE
     cache_limit = 0 if in_memory else resources.cache_limit
     shards, cached_bytes = with_cache(opened.catalog.shards, 0, cache_limit if cache else 0)
     if cache is not None and limits.epochs != 1:
@@ -201,14 +205,14 @@ def start_on_shards(
     table = record.table(catalog, beginning(catalog), opened.encoding)
     refuse_unreadable(catalog, table.schedule)
     folder.create(encode(record), catalog, opened.encoding)
-    return ShardInput(_with_cache_in_place(record, folder.path, observer), table, resources)
+    return ShardInput(_with_cache_in_place(record, folder.path), table, resources)
 
 
 def resume_on_shards(
-    folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | None, resources: Resources, observer: Observer
+    folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | None, resources: Resources
 ) -> ShardInput:
     """As of the checkpoint: shards that joined later are not part of it."""
-    record = _with_cache_in_place(record, folder.path, observer)
+    record = _with_cache_in_place(record, folder.path)
     check_fits(record.sizes, resources, record.decoder_bytes)
     catalog = folder.catalog()
     if checkpoint is None:
@@ -239,15 +243,19 @@ def _require_columns(table: Table) -> None:
             require(not missing, f"shard '{shard.path}' has no columns {sorted(missing)}")
 
 
-def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:
-    """The record with the cache's folder on this machine."""
-    if record.cache is None:
-        return record
-    with understanding(run / "run.arrows"):
-        place, note = cache_place.place(run, record.cache)
-    if note is not None:
-        observer.note(note)
-    return replace(record, cache=str(place))
+def _with_cache_in_place(record: RunRecord, run: Path) -> RunRecord:
+    """The record with the cache's folder on this machine; the run may have moved with its own one."""
+    return record if record.cache is None else replace(record, cache=str((run / record.cache).absolute()))
+
+
+def _make_cache(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise RunError(
+            f"the cache in '{folder}' cannot be written: {error.strerror or error}",
+            "name another place with `--cache DIR`",
+        ) from error
 
 
 def _refuse_full_disk(cached_bytes: int, place: Path) -> None:

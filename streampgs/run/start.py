@@ -92,7 +92,7 @@ def train(
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
         limits = limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs)
-        data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
+        data = start_on_shards(folder, sources, opened, limits, resources, growth)
         return _begun(Trainer(folder, data, session, stop, resources), growth)
 
 
@@ -120,7 +120,7 @@ def _train_on_stream(
                         folder.path, [str(shard)], options, resources, encoding_options, growth, session, stop
                     )
                 _refuse_unreachable_targets(opened.options, limits)
-                data = start_on_shards(folder, [str(folder.spool)], opened, limits, resources, growth, session)
+                data = start_on_shards(folder, [str(folder.spool)], opened, limits, resources, growth)
                 return _begun(Trainer(folder, data, session, stop, resources), growth, spooler)
     finally:
         if is_new and not folder.exists:
@@ -178,7 +178,7 @@ def resume(
             if resources.keep and checkpoint:  # before anything is written: the disk may be full
                 remove_old(run, rows_in_name(checkpoint.path), record.kept)
             resources = _with_memory(resources, record, folder, session)
-            shards = resume_on_shards(folder, record, checkpoint, resources, session)
+            shards = resume_on_shards(folder, record, checkpoint, resources)
             facts = shards.facts()
             with decoding_within(in_opening(resources.budget)):
                 refreshed = refresher.after_pause(shards.table, stop)
@@ -187,16 +187,15 @@ def resume(
                     refreshed, new = refresher.with_new(refreshed.table, new), None
             stop.opening = False
             data = shards.refreshed(folder, refreshed)
-            spooler: Spooler | None = None
-            if record.spool is not None:
-                joined = data.table.catalog
-                spooler = spool_of(
-                    folder, record, joined, resources, growth, session, stop, stream is not None, skip_taken
-                )  # fmt: skip
             trainer = Trainer(folder, data, session, stop, resources)
             trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
             if checkpoint is not None:
                 trainer.restore(checkpoint)
+            spooler: Spooler | None = None
+            if record.spool is not None:
+                spooler = spool_of(
+                    folder, record, data.table.catalog, resources, growth, session, stop, stream is not None, skip_taken
+                )  # fmt: skip
         trainer.event(RESUMED, **{**_choices(record), **facts})
         report_growth(trainer, refreshed)
         if session.found.incomplete_files:
@@ -237,7 +236,7 @@ def rehearsed(
     record = begun(trial, folder, record, checkpoint)
     record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
     resources = _with_memory(resources, record, folder, session)
-    shards = resume_on_shards(folder, record, checkpoint, resources, session)
+    shards = resume_on_shards(folder, record, checkpoint, resources)
     with decoding_within(in_opening(resources.budget)), TemporaryDirectory() as elsewhere:
         refreshed = refresher.after_pause(shards.table, stop)
         table, new = refreshed.table, refreshed.new
@@ -246,7 +245,7 @@ def rehearsed(
         if checkpoint is not None:
             trainer.restore(checkpoint)
         worker = trainer.worker = trainer.worker or trainer.new_worker()
-        reached = Loop(trainer.models, trainer.meter, worker, trainer.saver, record.limits, stop, None).reached()
+        reached = Loop(trainer.models, trainer.meter, worker, trainer.saver.step, record.limits, stop, None).reached()
         if new is not None and used_up(record.limits, trainer.meter) is None:
             table = replace(table, cursor=table.schedule.joins_at(table.cursor))
             table, reached = refresher.with_new(table, new).table, None

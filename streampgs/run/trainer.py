@@ -99,7 +99,7 @@ class Trainer:
         """Train until a limit or a stop, or until a place where new shards may join."""
         self.worker = worker = self.worker or self.new_worker()
         limits = self.data.record.limits
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
+        loop = Loop(self.models, self.meter, worker, self.saver.step, limits, self.stop, until)
         reached = loop.reached()
         if reached is not None:
             if reached != self.stop.reason and until is None:

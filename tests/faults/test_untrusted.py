@@ -20,7 +20,6 @@ import pytest
 
 import streampgs
 from streampgs.base.errors import RunError
-from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
 from tests.end_to_end.observers import Notes
@@ -49,20 +48,6 @@ def forge(path: Path, **claims: object) -> None:
 # The place of the cache.
 
 
-def test_a_cache_elsewhere_is_not_used_because_a_record_names_it(subject: Subjects, tmp_path: Path) -> None:
-    parquet, home = subject("sparse-parquet"), tmp_path / "home"
-    run = paused(parquet)
-    home.mkdir()
-    forge(run / "run.arrows", cache=str(home))
-    notes = Notes()
-    assert parquet.start_or_resume(run, observer=notes).dual_sha256 == parquet.expected
-    assert os.listdir(home) == []
-    assert any("is not marked as one: now it is in the run's folder" in note for note in notes.notes)
-    forge(run / "run.arrows", cache="../../home")
-    parquet.start_or_resume(run)
-    assert os.listdir(home) == []
-
-
 def test_a_cache_that_a_user_has_chosen_is_used_again(subject: Subjects, tmp_path: Path) -> None:
     parquet, cache = subject("sparse-parquet"), tmp_path / "cache"
     run = paused(parquet, cache=cache)
@@ -82,23 +67,6 @@ def test_the_cache_in_a_run_folder_moves_with_it(subject: Subjects, tmp_path: Pa
     assert parquet.start_or_resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
     assert not run.exists()
     assert not any("cache" in note for note in notes.notes)
-
-
-@pytest.mark.parametrize("link", ["cache", "cache/shards"])
-def test_a_cache_that_is_a_link_is_refused_unless_its_target_is_marked(
-    subject: Subjects, tmp_path: Path, link: str
-) -> None:
-    parquet, home = subject("sparse-parquet"), tmp_path / "home"
-    run = paused(parquet)
-    home.mkdir()
-    if link == "cache":
-        shutil.rmtree(run / "cache")
-    (run / link).symlink_to(home)
-    with pytest.raises(RunError, match=r"is a link to .*, which is not marked as a cache"):
-        parquet.start_or_resume(run)
-    assert os.listdir(home) == []
-    mark(home)
-    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
 
 
 # Folders that rows from memory may replace.

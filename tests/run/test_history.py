@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.base.errors import RunError
-from streampgs.run import history
 from streampgs.run.history import append_event, is_cut, read_events
 
 
@@ -41,16 +40,14 @@ EVENTS = st.lists(
 )
 
 
-@given(events=EVENTS, last=st.integers(1, 25), block=st.sampled_from([1, 7, 64, 1 << 16]))
+@given(events=EVENTS, last=st.integers(1, 25))
 def test_reading_from_the_end_gives_the_same_events(
-    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int]], last: int, block: int
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int]], last: int
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "history.jsonl"
     path.write_bytes(b"".join(line(*event) for event in events))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "_BLOCK_BYTES", block)
-        assert read_events(path) == read_forwards(path)
-        assert read_events(path, last) == read_forwards(path)[-last:]
+    assert read_events(path) == read_forwards(path)
+    assert read_events(path, last) == read_forwards(path)[-last:]
 
 
 def test_of_a_huge_file_only_the_end_is_read(tmp_path: Path) -> None:
