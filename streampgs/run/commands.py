@@ -34,11 +34,7 @@ def resume(
 ) -> Report:
     """`trial_for`: what measures the model before and after training."""
     limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
-    if changes.dry_run:
-        return start.rehearsed(
-            run, limits, resources, observer, stop, changes.on_bad_row, growth, trial_for(changes)
-        )  # fmt: skip
     return start.resume(
         run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken,
-        changes.back_to, trial_for(changes), tuple(map(absolute, changes.validation)),
+        changes.back_to, trial_for(changes), tuple(map(absolute, changes.validation)), changes.dry_run,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from glob import has_magic
 from pathlib import Path
@@ -16,7 +16,7 @@ from streampgs.base.errors import BadRow, OptionError, StreampgsError, command_w
 from streampgs.base.faults import exists
 from streampgs.base.printable import LONGEST_LINE
 from streampgs.data.budget import memory_needed, refuse_too_many_supports, table_bytes
-from streampgs.data.refresh import Refresher
+from streampgs.data.refresh import Refreshed, Refresher
 from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.learn.learner import learner_named
@@ -148,55 +148,61 @@ def resume(
     back_to: str | None = None,
     trial: Trial | None = None,
     validation: tuple[str, ...] = (),
+    dry_run: bool = False,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
     row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
-    `trial`: measures the model before and after. `validation`: takes the place of the run's, if that is gone."""
-    folder = RunFolder(run)
-    session, growth, stop = Session(observer or Observer()), growth or Growth(), stop or StopRequest()
-    record = folder.run_record()
+    `trial`: measures the model before and after. `validation`: takes the place of the run's, if that is gone.
+    `dry_run`: what a resume would do; nothing is written."""
+    folder, session, stop = RunFolder(run), Session(observer or Observer()), stop or StopRequest()
+    record, growth = folder.run_record(), growth or Growth()
+    if dry_run and (record.spool is not None or growth.follow):
+        raise OptionError(
+            f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
+        )
     _refuse_other_source(run, record, stream, skip_taken)
     _refuse_for(record, limits, growth, trial)
     if record.spool is not None:
         refuse_for_stream(record.options, limits, resources, growth)
         growth = replace(growth, accept_removed=True)  # shards that have left the spool
-    with RunLock(run):
-        refresher = Refresher(growth, session.note, session.found)
-        with _failure_recorded(folder, folder.last_place):
+    refresher = Refresher(growth, session.note, session.found)
+    with ExitStack() as locked, ExitStack() as opening:
+        if not dry_run:
+            locked.enter_context(RunLock(run))
+            opening.enter_context(_failure_recorded(folder, folder.last_place))
             folder.sync()
-            if growth.leave_out:  # before anything is undone
-                newest = folder.newest_checkpoint()
-                now = record.as_of(newest.sections["run"]) if newest else record
-                refresher.check_left_out(now.sources, folder.catalog())
-            if back_to is not None:
-                _undo(folder, back_to, session)
-            record, checkpoint = _saved(folder, record, session)
-            record = begun(trial, folder, record, checkpoint)
-            record = _with_validation(record, validation)
-            has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
-            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
-            if resources.keep and checkpoint:  # before anything is written: the disk may be full
-                remove_old(run, rows_in_name(checkpoint.path), record.kept)
-            resources = _with_memory(resources, record, folder, session)
-            shards = resume_on_shards(folder, record, checkpoint, resources)
-            facts = shards.facts()
-            with decoding_within(in_opening(resources.budget)):
-                refreshed = refresher.after_pause(shards.table, stop)
-                new = refreshed.new
-                if new is not None and checkpoint is None and record.spool is None:
-                    refreshed, new = refresher.with_new(refreshed.table, new), None
-            stop.opening = False
-            data = shards.refreshed(folder, refreshed)
-            trainer = Trainer(folder, data, session, stop, resources)
-            trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
-            if checkpoint is not None:
-                trainer.restore(checkpoint)
-            spooler: Spooler | None = None
-            if record.spool is not None:
-                spooler = spool_of(
-                    folder, record, data.table.catalog, resources, growth, session, stop, stream is not None, skip_taken
-                )  # fmt: skip
-        trainer.event(RESUMED, **{**_choices(record), **facts})
+        if growth.leave_out:  # before anything is undone
+            newest = folder.newest_checkpoint()
+            now = record.as_of(newest.sections["run"]) if newest else record
+            refresher.check_left_out(now.sources, folder.catalog())
+        if back_to is not None:
+            _undo(folder, back_to, session)
+        record, checkpoint = _saved(folder, record, session)
+        record = _with_validation(begun(trial, folder, record, checkpoint), validation)
+        has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
+        record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
+        if resources.keep and checkpoint and not dry_run:  # before anything is written: the disk may be full
+            remove_old(run, rows_in_name(checkpoint.path), record.kept)
+        resources = _with_memory(resources, record, folder, session)
+        shards = resume_on_shards(folder, record, checkpoint, resources)
+        with decoding_within(in_opening(resources.budget)):
+            refreshed = refresher.after_pause(shards.table, stop)
+            if dry_run:
+                return _rehearsed(folder, shards, checkpoint, refreshed, refresher, session, stop)
+            new = refreshed.new
+            if new is not None and checkpoint is None and record.spool is None:
+                refreshed, new = refresher.with_new(refreshed.table, new), None
+        stop.opening = False
+        trainer = Trainer(folder, shards.refreshed(folder, refreshed), session, stop, resources)
+        trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
+        if checkpoint is not None:
+            trainer.restore(checkpoint)
+        spooler: Spooler | None = None
+        if record.spool is not None:
+            joined, reads = trainer.data.table.catalog, stream is not None
+            spooler = spool_of(folder, record, joined, resources, growth, session, stop, reads, skip_taken)
+        opening.close()
+        trainer.event(RESUMED, **{**_choices(record), **shards.facts()})
         report_growth(trainer, refreshed)
         if session.found.incomplete_files:
             names = session.found.incomplete_files
@@ -210,38 +216,20 @@ def resume(
             return Log(folder, session).ended(ended(trial, trainer, report))
 
 
-def rehearsed(
-    run: Path,
-    limits: Limits | NewLimits,
-    resources: Resources,
-    observer: Observer | None = None,
-    stop: StopRequest | None = None,
-    on_bad_row: str | None = None,
-    growth: Growth | None = None,
-    trial: Trial | None = None,
+def _rehearsed(
+    folder: RunFolder,
+    shards: ShardInput,
+    checkpoint: Checkpoint | None,
+    refreshed: Refreshed,
+    refresher: Refresher,
+    session: Session,
+    stop: StopRequest,
 ) -> Report:
-    """What `resume` would do with the same options: the same notes, findings and errors before the first row. Nothing is
-    written."""
-    folder, session = RunFolder(run), Session(observer or Observer())
-    growth, stop = growth or Growth(), stop or StopRequest()
-    record = folder.run_record()
-    if record.spool is not None or growth.follow:
-        raise OptionError(
-            f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
-        )
-    _refuse_for(record, limits, growth, trial)
-    refresher = Refresher(growth, session.note, session.found)
-    record, checkpoint = _saved(folder, record, session)
-    refresher.check_left_out(record.sources, folder.catalog())
-    record = begun(trial, folder, record, checkpoint)
-    record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
-    resources = _with_memory(resources, record, folder, session)
-    shards = resume_on_shards(folder, record, checkpoint, resources)
-    with decoding_within(in_opening(resources.budget)), TemporaryDirectory() as elsewhere:
-        refreshed = refresher.after_pause(shards.table, stop)
-        table, new = refreshed.table, refreshed.new
-        record = replace(shards.record.of_table(table), cache=shards.record.cache and elsewhere)
-        trainer = Trainer(folder, ShardInput(record, table, resources), session, stop, resources)
+    """What the resume would do: the same notes, findings and errors before the first row. Nothing is written."""
+    table, new, record = refreshed.table, refreshed.new, shards.record
+    with TemporaryDirectory() as elsewhere:
+        record = replace(record.of_table(table), cache=record.cache and elsewhere)
+        trainer = Trainer(folder, ShardInput(record, table, shards.resources), session, stop, shards.resources)
         if checkpoint is not None:
             trainer.restore(checkpoint)
         worker = trainer.worker = trainer.worker or trainer.new_worker()
@@ -250,7 +238,7 @@ def rehearsed(
             table = replace(table, cursor=table.schedule.joins_at(table.cursor))
             table, reached = refresher.with_new(table, new).table, None
         elif new is None and reached is not None:
-            session.note(nothing_to_do(reached, record.limits, run))
+            session.note(nothing_to_do(reached, record.limits, folder.path))
     if reached is None:
         outcome = WOULD_UPDATE if update_at(table.cursor) else WOULD_TRAIN
         session.note(f"dry run: nothing was changed; without --dry-run this resume {outcome}")
