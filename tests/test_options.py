@@ -13,19 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.base.checks import decode, encode
-from streampgs.base.errors import BadValue, OptionError, command_words
+from streampgs.base.errors import OptionError, command_words
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
 from streampgs.losses import ELSEWHERE as NAMES_OF_LOSSES
 from streampgs.losses import LOSSES
 from streampgs.options.commands import (
-    EPOCHS_FOR_A_TARGET,
-    RESUME_OPTIONS,
-    TRAIN_OPTIONS,
     Growth,
     Limits,
     ModelOptions,
-    NewLimits,
     Resources,
     default_epochs,
 )
@@ -158,30 +154,7 @@ def test_limits_given_or_by_default():
         assert limits.or_default(1000) is limits
 
 
-def test_a_target_alone_does_not_train_for_ever():
-    assert Limits(target_accuracy=1.0).or_default(1000) == Limits(
-        target_accuracy=1.0, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(1000))
-    )
-    assert Limits(target_gap=1e-9).or_default(1000) == Limits(
-        target_gap=1e-9, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(1000))
-    )
-
-
 # What training may use.
-
-
-def test_whole_numbers_without_an_end_are_refused_where_a_run_could_not_record_them():
-    kinds = [declared.value for kind in (*TRAIN_OPTIONS, *RESUME_OPTIONS) for declared in options_of(kind).values()]
-    numbers = [getattr(kind, "of", kind) for kind in kinds]
-    endless = [number for number in numbers if isinstance(number, Number) and number.whole and math.isinf(number.high)]
-    assert len(endless) >= 4
-    for number in endless:
-        assert number.settle("--any", 1 << 60) == 1 << 60
-        for value in 10**20, 1e20:
-            with pytest.raises(BadValue, match="is too large"):
-                number.settle("--any", value)
-    with pytest.raises(OptionError, match=r"--rows 99999999999999999999 is too large\n  → give at most"):
-        build("resume", {"rows": "+99999999999999999999"}, NewLimits)
 
 
 # Options that solvers and losses declare.

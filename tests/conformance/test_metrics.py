@@ -386,17 +386,3 @@ def test_areas_by_bins_are_close_to_the_exact_areas():
     expected = sklearn_metrics.average_precision_score(labels, scores)
     assert found.average_precision == pytest.approx(expected, abs=1e-3)
     assert not found.histogram.exact
-
-
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])
-@pytest.mark.parametrize("exact_rows", [10**9, 4_000])
-def test_area_is_accurate_at_every_scale_of_the_scores(scale, shift, exact_rows):
-    random = np.random.default_rng(4)
-    labels = np.where(random.random(20_000) < 0.1, 1.0, -1.0)
-    scores = shift + scale * np.round(random.normal(size=20_000) + (labels > 0), 4)
-    weights = random.uniform(0.5, 2.0, 20_000)
-    found = Ranks(LOGISTIC, Size(exact_rows, 1 << 17))
-    for rows in np.array_split(np.arange(20_000), 13):
-        found.add(Batch(LOGISTIC, scores[rows], labels[rows], weights[rows]))
-    expected = sklearn_metrics.roc_auc_score(labels, scores, sample_weight=weights)
-    assert found.area == pytest.approx(expected, abs=1e-9 if exact_rows > 20_000 else 1e-3)

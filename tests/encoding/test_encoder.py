@@ -150,21 +150,6 @@ def test_the_width_of_a_type_does_not_matter(kinds, data):
     assert encoded(encoding, doubles, table.rows) == encoded(encoding, table.arrays, table.rows)
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(20, 0)])
-def test_an_id_is_the_same_category_in_every_type_of_number(kind):
-    """Tools without null integers turn a column of integers into one of doubles."""
-    ids = [0, 1, 16_777_215, *([10**10, 1_234_567_890_123, 2**53] if kind.bit_width >= 64 else [])]
-    table = pa.table({"id": pa.array(ids, pa.int64())})
-    options = EncodingOptions(category=("id",), vocabulary=True)
-    encoding = learn(plan_columns(table.schema, options, {}, "a table"), options, [{"id": table["id"]}])
-    expected = encoded(encoding, {"id": table["id"]}, len(ids))
-    assert len(set(expected)) == len(ids)
-    assert encoded(encoding, {"id": table["id"].cast(kind)}, len(ids)) == expected
-    if pa.types.is_floating(kind):
-        zeros = pa.array([-0.0, None], kind)
-        assert encoded(encoding, {"id": zeros}, 2)[0] == expected[0]
-
-
 @given(table=tables(most_rows=3), data=st.data())
 def test_every_part_of_the_encoding_changes_the_digest(table, data):
     encoding = learnt(table, data.draw(choices(table)))

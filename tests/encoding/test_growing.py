@@ -161,15 +161,6 @@ def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
     return learn(plan_columns(schema_of(table), chosen, {}, "a table"), chosen, [table])
 
 
-def test_no_feature_follows_an_unbounded_vector():
-    vector = {"v": pa.array([[(0, 1.0)], [(5, 2.0)]], pa.map_(pa.int32(), pa.float64()))}
-    encoding = first_encoding(vector)
-    table = vector | numbers(more=[1, 2])
-    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
-    assert after is encoding
-    assert "after those of vector 'v'" in left_out["more"]
-
-
 def test_one_vector_may_join_later_as_the_last_column():
     encoding = first_encoding(numbers(old=[1.0, 2.0]), standardize="off")
     vectors = {name: pa.array([[(0, 1.0)], [(7, 2.0)]], pa.map_(pa.int32(), pa.float64())) for name in ("v", "w")}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.base.errors import DataError, OptionError
+from streampgs.base.errors import DataError
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.labels import LabelCounts, LabelSpec, label_specs
 from streampgs.options.commands import ModelOptions
@@ -57,22 +57,6 @@ def test_a_label_becomes_the_number_of_its_class(classes, labels, textual):
     assert targets(spec, [make(label) for label in labels]) == [numbers.get(label) for label in labels]
 
 
-def test_without_listed_classes_one_is_positive_and_zero_and_minus_one_are_negative():
-    assert targets(LabelSpec(), [1.0, 0.0, -1.0, 2.0]) == [1.0, -1.0, -1.0, None]
-    assert targets(LabelSpec(positive=2.0), [1.0, 0.0, 2.0]) == [-1.0, -1.0, 1.0]
-    assert targets(LabelSpec(positive="a"), ["a", "", "b"]) == [1.0, -1.0, -1.0]
-
-
-@pytest.mark.parametrize("classes", [(3.0, 5.0, 9.0), ("c", "d", "e")])
-def test_a_shard_does_not_know_the_classes_that_joined_after_it(classes):
-    assert targets(LabelSpec(classes), list(classes), known=2) == [0.0, 1.0, None]
-
-
-def test_rows_are_weighted_by_their_class():
-    assert LabelSpec(weights=(2.0, 5.0)).factors(np.array([-1.0, 1.0])).tolist() == [2.0, 5.0]
-    assert LabelSpec(weights=(2.0, 5.0, 7.0)).factors(np.array([2.0, 0.0])).tolist() == [7.0, 2.0]
-
-
 # Counts.
 
 
@@ -106,11 +90,6 @@ def test_strings_are_counted_without_nulls_however_they_are_stored(labels):
 )
 def test_the_values_of_the_sample_decide_the_classes(values, classes):
     assert learnt(ModelOptions(), *values).classes == classes
-
-
-def test_numbers_that_are_not_whole_are_not_classes():
-    with pytest.raises(OptionError, match=r"needs classes, but label column 'label' holds numbers that are not whole"):
-        learnt(ModelOptions(loss="logistic"), 0.5, 1.0, 2.0)
 
 
 def place_of(number: int, values: Sequence[Any]) -> str:

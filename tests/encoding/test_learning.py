@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.base.errors import OptionError
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import distinct_strings, plain_learn
-from tests.encoding.tables import Table, encoded, feature_at, learnt, tables
+from tests.encoding.tables import Table, encoded, learnt, tables
 
 
 def taught(arrays: dict[str, pa.Array], **options: Any) -> Encoding:
@@ -66,15 +65,6 @@ def test_lists_of_numbers_are_scaled_if_their_scales_differ_widely():
     assert np.array_equal(found[:, len(SCALES) :], alike.astype(np.float32))
     scaled = matrix_of(taught(arrays, standardize="on"), arrays)
     assert scaled.std(axis=0) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_without_standardizing_numbers_do_not_change():
-    arrays = {str(scale): pa.array(column_of_scale(scale)) for scale in (1e-6, 1.0, 1e6)}
-    arrays["list"] = pa.array([[1e-6, 1e6]] * 200)
-    expected = np.stack([*(arrays[str(scale)].to_numpy() for scale in (1e-6, 1.0, 1e6))], axis=1).astype(np.float32)
-    found = matrix_of(taught(arrays, standardize="off"), arrays)
-    assert np.array_equal(found[:, :3], expected)
-    assert np.array_equal(found[:, 3:], np.array([[1e-6, 1e6]] * 200, np.float32))
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-300, 1e-6, 1.0, 1e6, 1e300])
@@ -129,12 +119,6 @@ def test_a_list_is_as_wide_as_most_of_its_rows():
     ]
 
 
-def test_two_vectors_are_refused():
-    kind = pa.map_(pa.int32(), pa.float32())
-    with pytest.raises(OptionError, match=r"columns a, b are vectors(.|\n)*--ignore"):
-        taught({"a": pa.array([[(1, 2.0)]], kind), "b": pa.array([[(1, 2.0)]], kind)})
-
-
 # Strings.
 
 
@@ -170,16 +154,6 @@ def test_the_vocabulary_is_the_most_frequent_strings(table, bits):
     assert len(encoding.words) <= 2**bits
     assert encoding.book.slots_first == encoding.hashed_first + len(encoding.words)
     assert encoding.unbounded_first == encoding.book.slots_first + 2**bits
-
-
-def test_known_words_have_features_of_their_own():
-    words = [f"w{number}" for number in range(50)]
-    encoding = taught({"c": pa.array(words)}, vocabulary=True, hash_bits=6)
-    everything = [*words, *(f"new {number}" for number in range(500))]
-    rows = encoded(encoding, {"c": pa.array(everything)}, len(everything))
-    features = [feature_at(encoding, row[0][0]) for row in rows]
-    assert sorted(features[:50]) == [("word", number) for number in range(50)]
-    assert {kind for kind, _ in features[50:]} == {"slot"}
 
 
 # Names.

@@ -57,11 +57,6 @@ def test_strings_that_are_not_utf8(tmp_path: Path, options: dict[str, Any]) -> N
     assert rows_trained(tmp_path, table, **options) == ROWS
 
 
-def test_labels_that_are_not_utf8(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="label column 'label' holds a string that is not valid UTF-8"):
-        rows_trained(tmp_path, pa.table({"label": NO_UTF8, "x": LABELS}))
-
-
 @pytest.mark.parametrize("row", [[(-1, 1.0)], [(None, 1.0)], [(1, 1.0), (1, 2.0)], [(2**40, 1.0)]])
 def test_a_model_refuses_the_vectors_that_training_refuses(tmp_path: Path, row: list[Any]) -> None:
     kind = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))

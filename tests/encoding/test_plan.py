@@ -108,18 +108,6 @@ def test_the_kind_of_a_type(kind, expected):
     assert kinds(plan(schema)).get("x") == expected
 
 
-def test_a_struct_that_is_not_a_vector_is_its_fields():
-    kind = pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.list_(pa.int8())), ("more", pa.int8())])
-    assert set(kinds(plan(pa.schema([("x", kind)])))) == {"x.indices", "x.values", "x.more"}
-
-
-def test_columns_indices_and_values_are_one_vector():
-    lists = [("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))]
-    (column,) = plan(pa.schema(lists)).columns
-    assert (column.kind, column.parts) == ("vector", ("indices", "values"))
-    assert kinds(plan(pa.schema(lists), ignore="values")) == {"indices": "list"}
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -185,11 +173,6 @@ def test_categories_texts_cycles_and_crosses():
 def test_refusals_name_a_remedy(options, error, message):
     with pytest.raises(error, match=message):
         plan(**options)
-
-
-def test_a_table_with_only_its_label_is_refused():
-    with pytest.raises(DataError, match=r"no column can be a feature: label \(label\)"):
-        plan(pa.schema([("label", pa.int8())]))
 
 
 def test_two_columns_of_one_name_are_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -112,19 +111,6 @@ def test_a_search_with_pauses_gives_the_same_bits(
     assert results_of(run, report) == unpaused[name]
 
 
-def test_a_search_finds_a_sigma_nearly_as_good_as_the_best_fixed_one(tables: Tables, tmp_path: Path) -> None:
-    """The accuracy is measured on test rows."""
-    data, test = tables.path("sparse", "arrow"), [str(tables.test_path("sparse"))]
-    streampgs.train(data, run=tmp_path / "auto", epochs=3)
-    found = evaluate(streampgs.Model.load(tmp_path / "auto"), test)["accuracy"]
-    others = []
-    for number, sigma in enumerate((1e-2, 1e-3, 1e-4, 1e-5)):
-        streampgs.train(data, run=tmp_path / str(number), epochs=3, sigma=sigma)
-        others.append(evaluate(streampgs.Model.load(tmp_path / str(number)), test)["accuracy"])
-    assert found >= max(others) - 0.03
-    assert found > min(others)
-
-
 # Grids.
 
 
@@ -232,26 +218,6 @@ def test_predictions_have_columns_for_each_class(
         np.testing.assert_allclose(
             table[f"probability_{label}"].to_numpy(), model.predict_proba(x)[:, number], rtol=1e-6
         )
-
-
-@pytest.mark.parametrize("arrow", [False, True], ids=["parquet", "arrow"])
-def test_an_unknown_class_is_refused_or_counted(arrow: bool, tmp_path: Path) -> None:
-    x, numbers = clouds(900, 3)
-    labels = np.array([3, 7, 20])[numbers]
-    labels[700] = 8
-    data = write(tmp_path / "data", x, {"label": labels}, arrow=arrow)
-    with pytest.raises(streampgs.StreampgsError) as refused:
-        streampgs.train(data, run=tmp_path / "strict", epochs=1, classes=(3.0, 7.0, 20.0))
-    assert re.search(r"part-2\.\w+", str(refused.value))
-    for word in ("row 100 of the file", "8.0", "classes=", "on_bad_row='skip'"):
-        assert word in str(refused.value)
-    report = streampgs.train(data, run=tmp_path / "run", epochs=2, classes=(3.0, 7.0, 20.0), on_bad_row="skip")
-    assert report.rows == 2 * 899
-    assert report.skipped_rows == {"label of an unknown class": 1}
-    model = streampgs.Model.load(tmp_path / "run")
-    result, share = evaluate(model, [str(data)]), np.mean(model.predict(x) == labels)
-    assert (result["rows"], result["unknown_class_rows"]) == (900, 1)
-    assert result["accuracy"] == pytest.approx(share)
 
 
 # Several labels.

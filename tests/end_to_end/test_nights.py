@@ -49,18 +49,6 @@ def printed(*words: object) -> str:
 # Limits that count from where the run is.
 
 
-def test_more_epochs_count_from_the_epochs_that_are_done(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, rows = table[0], 4 * SHARD_ROWS
-    whole = streampgs.train(data, run=tmp_path / "whole", epochs=4, sigma=1e-5, **SMALL)
-    run = tmp_path / "run"
-    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    assert streampgs.resume(run, epochs="+1").rows == 2 * rows
-    streampgs.resume(run, rows="+100")  # an epoch that has begun is completed first
-    assert streampgs.resume(run, epochs="+1").rows == 4 * rows
-    assert streampgs.resume(run).dual_sha256 == whole.dual_sha256
-    assert streampgs.history(run)[-1]["limits"] == {"epochs": 4}
-
-
 # A night that is undone.
 
 

@@ -124,39 +124,6 @@ def test_predictions_have_the_type_of_the_labels(name: str, tmp_path: Path) -> N
     assert model.predict(frame).tolist() == found.to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("keep", "out", "message"),
-    [
-        (("planet",), "out.parquet", "no column 'planet'"),
-        (("tags",), "out.csv", "CSV file cannot hold"),
-        (("score",), "out.parquet", "column 'score', which predict writes"),
-    ],
-)
-def test_columns_that_cannot_be_kept_are_refused(
-    model: streampgs.Model, tmp_path: Path, keep: tuple[str, ...], out: str, message: str
-) -> None:
-    people(20, 1).assign(score=1.0).to_parquet(tmp_path / "some.parquet")
-    with pytest.raises(streampgs.StreampgsError, match=message):
-        predict(model, [str(tmp_path / "some.parquet")], tmp_path / out, keep=keep)
-    assert not (tmp_path / out).exists()
-
-
-def test_an_arrow_stream_goes_to_standard_output(base: Path, table: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "streampgs", "predict", str(base / "run"), str(table), "--out", "-", "--keep", "id"]
-    done = subprocess.run(words, capture_output=True, timeout=120, check=True)
-    streamed = pa.ipc.open_stream(done.stdout).read_all()
-    predict(streampgs.Model.load(base / "run"), [str(table)], tmp_path / "out.arrow", keep=("id",))
-    assert streamed.equals(read(tmp_path / "out.arrow"))
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader_leaves:
-        assert reader_leaves.stdout is not None
-        assert reader_leaves.stderr is not None
-        reader_leaves.stdout.close()
-        assert "Traceback" not in reader_leaves.stderr.read()
-        assert reader_leaves.wait(60) != 0
-    done_json = command("predict", base / "run", table, "--out", "-", "--json")
-    assert done_json.code == 2
-
-
 # Files.
 
 

@@ -97,17 +97,3 @@ def test_a_night_with_new_rows(night: tuple[Path, Path]) -> None:
     history = streampgs("history", run).out
     assert "None" not in history
     assert "2 shards with 1,000 rows joined" in history
-
-
-@pytest.mark.parametrize("kept", [0, 100])
-def test_a_half_written_file_has_an_exit_code_of_its_own(night: tuple[Path, Path], kept: int) -> None:
-    data, run = night
-    whole = (data.parent / "new.parquet").read_bytes()
-    (data / "part-00005.parquet").write_bytes(whole[:kept])
-    for _ in range(2):
-        done = streampgs("resume", run, "--json")
-        assert (done.code, done.json["outcome"]) == (3, "nothing new")
-        assert done.json["incomplete_files"] == [str(data / "part-00005.parquet")]
-    (data / "part-00005.parquet").write_bytes(whole)
-    done = streampgs("resume", run, "--json")
-    assert (done.code, done.json["new_rows"], done.json["incomplete_files"]) == (0, 1_000, [])

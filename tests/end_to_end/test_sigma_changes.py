@@ -76,15 +76,3 @@ def test_pauses_around_the_change_make_no_difference(
             streampgs.resume(run, rows=rows)
         digests.add(streampgs.resume(run, epochs=3).dual_sha256)
     assert len(digests) == 1
-
-
-def test_the_same_command_after_a_fault_changes_sigma_once(tables: Tables, tmp_path: Path) -> None:
-    reports = []
-    for attempt in range(2):
-        run = tmp_path / f"run-{attempt}"
-        streampgs.train(tables.path("dense", "arrow"), run=run, sigma=1e-2, rows=ROWS // 3, **SMALL)
-        for _ in range(attempt):
-            streampgs.resume(run, sigma=1e-4, rows=ROWS // 2)
-        reports.append(streampgs.resume(run, sigma=1e-4, rows=ROWS))
-    one, other = reports
-    assert (other.dual_sha256, other.gap, other.progressive_loss) == (one.dual_sha256, one.gap, one.progressive_loss)

@@ -8,7 +8,6 @@ import sys
 
 import numba
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,15 +40,6 @@ def relative(found: float, expected: float) -> float:
 @example(x=math.nextafter(-0.5 * math.log(2.0), -1.0))
 def test_exp_agrees_with_the_math_library(x):
     assert relative(exp_of_negative(x), math.exp(x)) <= FEW_ULP
-
-
-def test_exp_is_accurate_at_every_change_of_the_exponent():
-    """At multiples of ln 2, and halfway between them, where the rounding of x/ln 2 changes."""
-    for whole in range(1022):
-        for x in (-whole * math.log(2.0), -(whole + 0.5) * math.log(2.0)):
-            for near in (math.nextafter(x, -math.inf), x, min(0.0, math.nextafter(x, math.inf))):
-                if near >= LOWEST_EXPONENT:
-                    assert relative(exp_of_negative(near), math.exp(near)) <= FEW_ULP, near
 
 
 @given(x=st.floats(LOWEST_EXPONENT, 0.0), share=st.floats(0.0, 1.0))
@@ -85,11 +75,6 @@ def test_log2_agrees_with_the_math_library(x):
     assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
 
 
-@given(x=st.floats(0.5, 2.0))
-def test_log2_keeps_its_relative_accuracy_near_one(x):
-    assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
-
-
 # Powers.
 
 
@@ -100,11 +85,6 @@ def test_log2_keeps_its_relative_accuracy_near_one(x):
 @example(y=math.nextafter(0.5, 1.0))
 def test_exp2_agrees_with_the_math_library(y):
     assert relative(exp2_of(y), math.exp2(y)) <= FEW_ULP
-
-
-@pytest.mark.parametrize("y", [math.nextafter(-1022.0, -math.inf), -1022.5, -1074.0, -1e4, -1e300, -math.inf])
-def test_exp2_is_zero_if_the_result_is_not_a_normal_number(y):
-    assert exp2_of(y) == 0.0
 
 
 @given(exponent=wide_exponents, share=st.floats(0.0, 1.0))
@@ -122,16 +102,6 @@ def test_powers_of_zero_and_one_are_exact_and_powers_of_subnormal_numbers_are_ze
     assert power_of(1.0, exponent) == 1.0
     for x in (SMALLEST_SUBNORMAL, 1e-310, math.nextafter(SMALLEST_NORMAL, 0.0)):
         assert power_of(x, exponent) == 0.0
-
-
-@given(x=st.floats(SMALLEST_NORMAL, 0.5), exponent=st.floats(1023.0, 1e6))
-def test_a_power_that_is_not_a_normal_number_is_zero(x, exponent):
-    assert power_of(x, exponent) == 0.0
-
-
-@given(x=st.floats(1e-100, 1e100), share=st.floats(0.0, 1.0), exponent=st.floats(0.5, 3.0))
-def test_powers_increase_up_to_rounding(x, share, exponent):
-    assert power_of(x * share, exponent) <= power_of(x, exponent) * (1.0 + POWER_TOLERANCE)
 
 
 # The compiled forms. They may round a product and a sum once instead of twice; nothing else differs.

@@ -14,15 +14,6 @@ from tests.kernels.plain_grams import ascii_lower, plain_character_grams, plain_
 CHARACTERS = "aZ09_ .,-'\t\n\x00\x7fäÄßªµº«¿À\x80ñıſКλ\u1fff\u2000\u2014\u203f\u2040\u206f\u2070\u20ac中\u2fff\u3000\u3001\u303f\u3040😀"
 texts = st.one_of(st.text(CHARACTERS, max_size=12), st.text(max_size=6)).map(lambda text: text.encode())
 tables = st.lists(texts, max_size=6)
-dirty_tables = st.lists(
-    st.one_of(
-        texts,
-        st.lists(
-            st.sampled_from([b"a", b" ", b"\xc2", b"\xa0", b"\xe2", b"\x80", b"\xe3", b"\xff", b"Z"]), max_size=8
-        ).map(b"".join),
-    ),
-    max_size=5,
-)
 lengths = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (1, 32), (31, 32)])
 
 
@@ -48,13 +39,6 @@ def spelled(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, rows: np.nd
 @example(texts=["Straße\u2014ÄRGER\u3001中文\u00a0ª".encode(), "\u2000".encode(), b"x"])
 def test_words_agree_with_the_plain_twin(kind, texts):
     data, offsets = column_of(texts, kind)
-    assert spelled(*words_of(data, offsets)) == [plain_words(text) for text in texts]
-
-
-@given(texts=dirty_tables)
-@example(texts=[b"a\xc2b", b"a\xe2\x80b c", b"\xe3\x80", b"\xc2", b"\xe2"])
-def test_bytes_that_are_not_utf8_count_as_letters_and_do_not_consume_the_next_byte(texts):
-    data, offsets = column_of(texts, np.int64)
     assert spelled(*words_of(data, offsets)) == [plain_words(text) for text in texts]
 
 
@@ -99,14 +83,3 @@ def test_runs_of_characters_of_any_bytes_stay_in_their_rows(texts, sizes):
             if first + size <= len(pieces)
         ]
         assert grams == (expected if text else [])
-
-
-@given(texts=tables, sizes=lengths, data=st.data())
-def test_the_tokens_of_a_text_do_not_depend_on_its_neighbours(texts, sizes, data):
-    column, offsets = column_of(texts, np.int32)
-    first = data.draw(st.integers(0, len(texts)))
-    stop = data.draw(st.integers(first, len(texts)))
-    cut = offsets[first : stop + 1]
-    assert spelled(*words_of(column, cut)) == spelled(*words_of(column, offsets))[first:stop]
-    whole = spelled(*character_grams(column, offsets, *sizes))
-    assert spelled(*character_grams(column, cut, *sizes)) == whole[first:stop]

@@ -38,14 +38,6 @@ def test_hashes_of_spans_agree_with_murmur3(texts, seed, before):
         assert hashes.tolist() == [plain_hash(text, seed) for text in texts]
 
 
-def test_spans_may_overlap_and_be_in_any_order():
-    data = np.frombuffer(b"abcdefgh", np.uint8)
-    spans = [(3, 8), (0, 8), (4, 4), (2, 5), (0, 1), (0, 8)]
-    starts, stops = np.array(spans, np.int32).T
-    found = hash_spans(data, starts.copy(), stops.copy(), np.uint64(7)).tolist()
-    assert found == [plain_hash(b"abcdefgh"[start:stop], 7) for start, stop in spans]
-
-
 @given(pairs=st.lists(st.tuples(words, words), max_size=8), seed=seeds)
 def test_the_hash_of_a_pair_is_the_hash_of_its_eight_bytes(pairs, seed):
     first, second = (np.array([pair[k] for pair in pairs], np.uint32) for k in (0, 1))

@@ -35,9 +35,3 @@ def test_the_losses_of_rows_are_added_in_their_unit(name):
     add_losses_for(loss)(FIXED, LABELS, 0.3, 2.5, losses)
     expected = [1.0 + 2.5 * loss.value(FIXED[r], LABELS[r], 0.3) for r in range(7)]
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
-
-
-def test_no_rows_add_nothing():
-    slopes, nothing = np.zeros(3), np.empty(0)
-    assert mixed_loss_for(LOSSES["logistic"])(SCORES[:0], nothing, nothing, nothing, 0.0, SHARES, slopes) == 0.0
-    assert not slopes.any()

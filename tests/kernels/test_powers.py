@@ -37,11 +37,6 @@ def test_the_dual_exponent_of_a_decimal_p_is_an_exact_quarter(p, exponent):
     assert dual_exponent(p) == exponent
 
 
-@pytest.mark.parametrize("p", [1.3, 1.7, 1.9, 1.999, 1.0013])
-def test_the_dual_exponent_of_other_p_is_not_rounded(p):
-    assert dual_exponent(p) == 1.0 / (p - 1.0)
-
-
 @given(p=st.floats(1.001, 2.0))
 def test_p_and_q_are_dual(p):
     q = dual_exponent(p) + 1.0

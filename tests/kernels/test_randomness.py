@@ -91,12 +91,6 @@ def test_fractions_are_uniform_and_never_zero(assert_uniform):
 # The permutation without a table.
 
 
-@pytest.mark.parametrize("key", [0, 1, key_of("a"), WORD])
-def test_permuted_is_a_bijection_for_every_size(key):
-    for size in range(1, 201):
-        assert np.array_equal(np.sort(whole_permutation(key, size)), np.arange(size)), size
-
-
 @given(key=st.integers(0, WORD), size=st.integers(1, 3000), data=st.data())
 def test_permuted_positions_agree_with_the_whole_permutation(key, size, data):
     positions = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=20)), dtype=np.int64)

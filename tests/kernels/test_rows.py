@@ -16,7 +16,6 @@ from streampgs.kernels.placing_loop import (
     REPEATED_INDEX,
     VALUE_NOT_FINITE,
     VALUE_TOO_LARGE,
-    mark_features,
     place_dense,
     place_sparse,
     repeat_table,
@@ -152,15 +151,6 @@ def test_placed_sparse_rows_agree_with_the_plain_twin(rows, ones, data):
     assert (placed.table == -1).all()
 
 
-def test_32_bit_indices_are_placed():
-    block = block_of([[(4, 1.0), (2, 2.0)], [(-1, 1.0)], [(LIMIT, 1.0)], [(LIMIT - 1, 1.0)], [(2**31 - 1, 1.0)], []])
-    block.indices = block.indices.astype(np.int32)
-    placed = place(block, list(range(6)), list(range(6)), set())
-    assert placed.reasons.tolist() == [0, NEGATIVE_INDEX, INDEX_TOO_LARGE, 0, INDEX_TOO_LARGE, 0]
-    assert placed.indices[:2].tolist() == [4, 2]
-    assert placed.largest == LIMIT - 1
-
-
 @given(
     rows=st.lists(st.lists(values_of_any_kind, min_size=3, max_size=3), min_size=1, max_size=5),
     data=st.data(),
@@ -251,11 +241,3 @@ def test_squared_norms_stay_in_range_for_every_p(exponent, size):
     """The initial t0 is computed from them. The smallest allowed p has q = 1001."""
     row = [float(np.float32(size)), 0.0, -float(np.float32(0.5 * size))]
     assert squared_norms_of([row], exponent)[0] == pytest.approx(plain_squared_norm(row, exponent), rel=1e-10, abs=0.0)
-
-
-def test_only_the_features_of_the_rows_are_marked():
-    starts, stops = np.array([0, 2, 2, 5]), np.array([2, 2, 4, 6])
-    indices = np.array([3, 1, 7, 3, 5, 900], np.uint32)  # no row has entry 4, and 900 is beyond the end of `found`
-    found = np.zeros(10, np.bool_)
-    mark_features(starts, stops, indices, found)
-    assert np.flatnonzero(found).tolist() == [1, 3, 7]

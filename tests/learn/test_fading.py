@@ -62,19 +62,3 @@ def test_the_certificate_stays_a_bound(p, change):
         excesses.append(problem.value(solver.weights()) - least)
     assert np.mean(gaps) >= np.mean(excesses)
     assert np.mean(gaps) < 0.2 * problem.value(np.zeros(FEATURES + 1))
-
-
-def test_copies_of_lanes_continue_alike():
-    from streampgs.learn.lanes import Lanes
-
-    rows = window(60, FEATURES, seed=3)
-    solver = started(settings("logistic"), FEATURES)
-    solver.advance(rows, 0, 30)
-    copy = Lanes(name="copy")
-    copy.begin_as(solver.lanes)
-    before = copy.digest()
-    solver.advance(rows, 30, 60)
-    assert copy.digest() == before
-    other = started(settings("logistic"), FEATURES)
-    other.advance(rows, 0, 30)
-    assert other.lanes.digest() == before

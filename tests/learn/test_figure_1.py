@@ -78,14 +78,3 @@ def assert_same(solver, plain):
 
 def assert_close(found, expected):
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-13 + 1e-9 * float(np.abs(expected).max()))
-
-
-def test_every_loss_has_a_case():
-    assert {case.settings.loss for case in CASES} == set(LOSSES)
-
-
-def test_before_the_first_step_weights_are_zero_and_the_gap_is_not_known():
-    solver = started(settings("hinge", 2.0, "sparse"), 3)
-    assert solver.weights().tolist() == [0.0] * 4
-    assert solver.lanes.certificate(0) is None
-    assert tallies_of(solver) == [0.0] * 6

@@ -6,7 +6,6 @@ the number of lanes. Runs with other calls, checkpoints or dropped lanes are com
 
 from __future__ import annotations
 
-import math
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -227,14 +226,6 @@ def test_lanes_that_cannot_be_trained_together_are_refused():
         Pgs([hinge] * (MOST_LANES + 1))
     with pytest.raises(ValueError, match="belong together"):
         Pgs([changed(hinge, p=1.5)] * 2)
-
-
-def test_before_the_first_step_weights_are_zero_and_the_gap_is_infinite():
-    lanes = lanes_of(CASES[4].lanes(), 3)
-    for lane in range(len(lanes)):
-        assert lanes.weights(lane).tolist() == [0.0] * 4
-        assert lanes.gap(lane) == math.inf
-        assert astuple(lanes.tallies(lane)) == (0.0,) * 6
 
 
 # Lanes that join later.

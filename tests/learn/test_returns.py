@@ -75,15 +75,3 @@ def test_suffix_is_the_mean_of_the_later_iterates(total):
     covered = int(tallies_of(solver)[0])
     mean = np.mean(iterates[total - covered : total], axis=0)
     assert solver.weights() == pytest.approx(mean, rel=1e-10, abs=1e-12)
-
-
-def test_suffix_covers_between_one_and_two_thirds_of_the_steps():
-    rows = dense_window(np.zeros((5000, FEATURES)), np.ones(5000))
-    solver = started(settings("logistic", 1.5, returns="suffix"), FEATURES)
-    solver.advance(rows, 0, 1)
-    assert tallies_of(solver)[0] == 1  # after one step, that step
-    for row in range(1, 5000):
-        solver.advance(rows, row, row + 1)
-        covered, began = tallies_of(solver)[0], int(solver.state["stretch_began"])
-        assert solver.steps / 3 <= covered <= solver.steps * 2 / 3, solver.steps
-        assert solver.steps - covered in (began, began // 2)

@@ -82,14 +82,6 @@ def test_evaluate_measures_rows_in_memory_like_files(way: str, run: Path, tmp_pa
     assert streampgs.evaluate(streampgs.Model.load(run), *WAYS[way](OTHER)) == found
 
 
-def test_weights_count_when_they_are_given(matrix_run: Path) -> None:
-    only_half = (np.arange(ROWS) < ROWS // 2).astype(float)
-    found = streampgs.evaluate(matrix_run, X, Y, weight=only_half)
-    half = streampgs.evaluate(matrix_run, X[: ROWS // 2], Y[: ROWS // 2])
-    assert found["log_loss"] == pytest.approx(half["log_loss"])
-    assert found["accuracy"] == pytest.approx(half["accuracy"])
-
-
 def test_predict_returns_what_it_was_given(run: Path, matrix_run: Path, tmp_path: Path) -> None:
     unlabelled = OTHER.drop(columns="late")
     predicted = streampgs.predict(run, unlabelled)

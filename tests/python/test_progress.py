@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.kernels import compiling
 from streampgs.python.progress import (
     LineObserver,
     NotebookObserver,
@@ -63,22 +62,6 @@ def test_a_notebook_shows_a_bar_and_keeps_the_notes(notebook: list[Any], tmp_pat
     assert bars
     assert "<progress" not in notebook[-1]._repr_html_()
     assert all(note in repr(notebook[-1]) for note in report.notes)
-
-
-def test_a_notebook_shows_the_status(notebook: list[Any]) -> None:
-    observer = NotebookObserver()
-    observer.status(STATUS)
-    assert 'value="0.250"' in notebook[-1]._repr_html_()
-    assert "accuracy 0.7500" in notebook[-1]._repr_html_()
-
-
-def test_a_script_shows_notes_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    report = trained(tmp_path / "run")
-    out, err = capfd.readouterr()
-    assert out == ""
-    notes = [line for line in err.splitlines() if compiling.NOTE not in line]  # if the loops were not on disk
-    assert notes == [f"note: {note}" for note in report.notes]
-    assert report.notes
 
 
 def test_progress_is_a_line_where_it_is_asked_for(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.base.errors import DataError, RunError
-from streampgs.encoding.rows import RowBlock
-from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import Group
+from streampgs.base.errors import RunError
 from streampgs.reading.scratch import Scratch
 
 from .plain_reader import (
@@ -163,55 +159,12 @@ def test_any_damaged_byte_of_a_file_is_detected(setup):
         assert path.read_bytes() == (bytes(data) if place in unused else whole)
 
 
-def test_any_truncation_of_a_file_is_detected(setup):
-    path = filled(setup)[1]
-    whole = path.read_bytes()
-    for size in [*range(0, len(whole), 13), len(whole) - 1]:
-        path.write_bytes(whole[:size])
-        with setup.reader() as reader:
-            assert rows_in(reader.first_window(EPOCH)) == expected(reader)
-            assert reader.cache.rebuilt == 1
-        assert path.read_bytes() == whole
-
-
-def body_damaged(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes(64) + data[middle + 64 :]
-
-
-def test_a_file_of_another_group_is_not_used(setup):
-    """The file is intact, but its slices are those of another group."""
-    paths = filled(setup)
-    sizes = {path: len(path.read_bytes()) for path in paths}
-    with setup.reader() as reader:
-        wanted = reader.cache.path(reader.filler.blocks._group(0))
-        other = reader.cache.path(reader.filler.blocks._group(2))
-        shutil.copy(other, wanted)
-        assert sizes[wanted] != sizes[other]
-        reader.first_window(EPOCH)
-        assert reader.cache.rebuilt == 1
-        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
-
-
 def test_incomplete_files_of_a_killed_process_are_ignored(setup):
     paths = filled(setup)
     for path in paths:
         path.with_name(f".{path.name}-12345-67890").write_bytes(path.read_bytes()[:100])
     paths[0].unlink()
     assert_right(setup, rebuilt=0)
-
-
-def test_a_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
-    write = BlockCache.write
-
-    def damaging(self: BlockCache, group: Group, slices: Iterator[RowBlock]) -> None:
-        write(self, group, slices)
-        path = self.path(group)
-        path.write_bytes(body_damaged(path.read_bytes()))
-
-    monkeypatch.setattr(BlockCache, "write", damaging)
-    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' is damaged repeatedly"):
-        reader.first_window(EPOCH)
 
 
 # Writing.
@@ -224,16 +177,6 @@ def test_a_cache_that_cannot_be_written_is_an_error_with_a_remedy(setup):
         pytest.raises(RunError, match=r"the cache in '.*' cannot be written: .*\n.*--cache DIR"),
     ):
         reader.first_window(EPOCH)
-
-
-def test_a_full_disk_is_an_error_and_leaves_no_incomplete_file(setup, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "rename", full)
-    with setup.reader() as reader, pytest.raises(RunError, match="cannot be written: No space left on device"):
-        reader.first_window(EPOCH)
-    assert files(setup) == []
 
 
 # Memory for one block.

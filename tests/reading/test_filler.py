@@ -14,7 +14,6 @@ import pytest
 
 from streampgs.base.errors import DataError
 from streampgs.reading.loader import refuse_unreadable
-from streampgs.reading.window import Window
 
 from .plain_reader import (
     WRITERS,
@@ -78,20 +77,6 @@ def test_every_number_type_is_read(tmp_path, writer, indices, values):
     assert_windows_are_right(Setup(tmp_path / "data/a", tmp_path / "cache"))
 
 
-def test_groups_without_rows_are_skipped(tmp_path, cache):
-    data = folder(tmp_path)
-    for name, compression in (("a", None), ("b", "zstd")):
-        table = sparse_table(30, seed=ord(name))
-        nothing = pa.RecordBatch.from_pylist([], table.schema)
-        with pa.ipc.new_file(
-            data / f"{name}.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
-        ) as writer:
-            for batch in (nothing, *table.to_batches(max_chunksize=11), nothing):
-                writer.write_batch(batch)
-    WRITERS["parquet"](sparse_table(0), data / "c.parquet", 10)
-    assert sum(assert_windows_are_right(Setup(data, cache))) == 120
-
-
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize("window_bytes", [500, 3_000, 1_000_000])
 def test_windows_of_any_size_hold_every_row_once_an_epoch(tmp_path, seed, window_bytes):
@@ -103,19 +88,6 @@ def test_windows_of_any_size_hold_every_row_once_an_epoch(tmp_path, seed, window
         for epoch in range(2):
             seen = Counter(row for window in reader.windows(first_epoch=epoch) for row in rows_in(window))
             assert seen == Counter(with_classes(everything, weighted=False))
-
-
-def test_the_memory_of_a_window_can_be_reused(tmp_path):
-    """A short window holds no rows of the longer window before it."""
-    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
-    large, small = (Setup(tmp_path / "data/a", window_bytes=b, weighted=True).reader() for b in (100_000, 1_000))
-    window, fresh = Window(), Window()
-    with large, small:
-        for plan in small.plans():
-            large.filler.fill(next(large.plans()), window)
-            small.filler.fill(plan, window)
-            small.filler.fill(plan, fresh)
-            assert rows_in(window) == rows_in(fresh)
 
 
 # Groups larger than a window.
@@ -231,14 +203,3 @@ def test_damage_to_a_parquet_page_never_drops_rows(tmp_path):
 
 
 # Memory.
-
-
-@pytest.mark.parametrize("writer", ["arrow", "parquet"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_window_takes_no_more_memory_than_planned(tmp_path, cache, writer, weighted):
-    """All rows have the same length, because windows are planned by the mean length of a group."""
-    WRITERS[writer](TABLES["dense, fixed"], folder(tmp_path) / "a", 40)
-    setup = Setup(tmp_path / "data/a", cache, window_bytes=4_000, weighted=weighted)
-    with setup.reader() as reader:
-        for window in reader.windows():
-            assert window.nbytes <= 4_000 * (1 + 1 / 16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.formats.local import LocalFile
 from streampgs.reading.window import RowShape, Window
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
@@ -69,22 +67,3 @@ def test_a_window_grows_if_rows_have_more_entries_than_predicted():
     for slot, length in enumerate([1, 1, 1, 3, 1, 5]):
         assert window.indices[window.starts[slot] : window.stops[slot]].tolist() == [slot] * length
         assert window.values[window.starts[slot] : window.stops[slot]].tolist() == [slot / 2] * length
-
-
-def test_pages_next_to_a_block_do_not_make_it_count_as_in_memory(tmp_path, monkeypatch):
-    """The pages at both ends of the block are in memory because the metadata next to it was read."""
-    path = tmp_path / "file"
-    path.write_bytes(bytes(1 << 20))
-    asked: list[tuple[int, int]] = []
-
-    def ends_only(fd: int, buffers: list[bytearray], place: int, flags: int = 0) -> int:
-        if 4096 < place < (1 << 20) - 4096:
-            raise BlockingIOError
-        return 1
-
-    file = LocalFile(path)
-    monkeypatch.setattr(os, "preadv", ends_only)
-    monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
-    file.announce(0, 1 << 20)
-    file.close()
-    assert asked == [(0, 1 << 20)]

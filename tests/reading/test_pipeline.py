@@ -55,16 +55,6 @@ def test_windows_are_the_same_as_without_a_thread(setup):
     pipeline.close()
 
 
-def test_a_pipeline_can_start_in_the_middle(setup):
-    with setup.reader() as reader:
-        plans = list(reader.plans(epochs=2))
-        expected = [rows_in(window) for window in reader.windows(epochs=2)]
-    reader = setup.reader()
-    pipeline = Pipeline(reader.filler, reader.schedule, plans[2].next, last_epoch=2)
-    assert list(drained(pipeline)) == expected[3:]
-    pipeline.close()
-
-
 def test_a_pipeline_uses_only_two_windows_of_memory(setup):
     reader = setup.reader()
     pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=None)
@@ -106,10 +96,4 @@ def test_a_stop_does_not_wait_for_a_window(setup, monkeypatch):
     assert pipeline.next(stop) is None
     assert pipeline.seconds_waiting > 0
     let_go.set()
-    pipeline.close()
-
-
-def test_a_pipeline_can_be_closed_before_any_window_is_taken(setup):
-    reader = setup.reader()
-    pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=None)
     pipeline.close()

@@ -44,12 +44,6 @@ def test_a_sealed_file_is_read_back_as_written(tmp_path):
     assert os.listdir(tmp_path) == ["a.arrows"]
 
 
-def test_any_arrow_reader_opens_a_sealed_file(tmp_path):
-    data = sealed(tmp_path / "a.arrows")
-    with pa.ipc.open_stream(data) as stream:
-        assert stream.read_all().replace_schema_metadata().equals(pa.Table.from_batches(batches()))
-
-
 # Damage.
 
 
@@ -71,24 +65,6 @@ def test_any_truncation_is_detected(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(SealBroken):
             read_sealed(path)
-
-
-@pytest.mark.parametrize("added", [b"\0", b"x" * 40, bytes(5000)])
-def test_added_bytes_are_detected(tmp_path, added):
-    path = tmp_path / "a.arrows"
-    whole = sealed(path)
-    for data in (whole + added, added + whole, whole[:100] + added + whole[100:]):
-        path.write_bytes(data)
-        with pytest.raises(SealBroken):
-            read_sealed(path)
-
-
-def test_the_seal_of_another_file_is_detected(tmp_path):
-    one, other = sealed(tmp_path / "1", seed=1), sealed(tmp_path / "2", seed=2)
-    assert len(one) == len(other)
-    (tmp_path / "1").write_bytes(one[:-40] + other[-40:])
-    with pytest.raises(SealBroken, match="SHA-256"):
-        read_sealed(tmp_path / "1")
 
 
 # Anybody can compute a seal: it detects accidents, not attacks.

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.base.checks import encode
 from streampgs.base.stage import Bundle
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.selection import judged_rows
@@ -156,20 +155,6 @@ def test_the_order_of_rows_changes_rounding_only_and_the_same_rows_give_the_same
     assert one.shares == pytest.approx(other.shares, abs=1e-6)
 
 
-@every_loss
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e300])
-def test_a_lineage_that_left_the_range_gets_no_share(name, value):
-    scored, mixture = some_rows(name), Mixture(3)
-    scored.scores[::2, 2] = value
-    scored.scores[1::2, 2] = -value
-    judgement = mixture.judge(scored, losses_of(name), 400)
-    assert json.loads(json.dumps(encode(judgement))) == encode(judgement)
-    assert mixture.shares[2] < 1e-3
-    assert mixture.shares[0] > 0.5
-    mixture.judge(scored, losses_of(name), 400)
-    assert all(map(math.isfinite, mixture.shares))
-
-
 # The report.
 
 
@@ -198,24 +183,6 @@ def test_the_memory_of_rows_is_bounded_and_the_oldest_go_first(monkeypatch):
     np.testing.assert_array_equal(state.arrays["labels"][:, -700:], newest.labels.T)
     oldest = some_rows(seed=1, rows=700, targets=targets)
     np.testing.assert_array_equal(state.arrays["labels"][:, : most - 700], oldest.labels[1400 - most :].T)
-
-
-def test_targets_that_join_have_no_scores_of_earlier_rows():
-    one, other, first = Mixture(3), Mixture(3), some_rows(targets=2)
-    one.judge(first, losses_of("logistic", 2), 400)
-    one.grow(3)
-    assert np.all(one.state().arrays["labels"][2] == -1.0)
-    more = ((0, 0), (0, 1))
-    padded = Scored(
-        np.pad(first.scores, ((0, 0), *more)), np.pad(first.before, more), np.pad(first.fixed, more),
-        np.pad(first.labels, more, constant_values=-1.0), first.weights,
-    )  # fmt: skip
-    other.judge(padded, losses_of("logistic", 3), 400)
-    second = some_rows(seed=1, targets=3)
-    assert (
-        one.judge(second, losses_of("logistic", 3), 400).shares
-        == other.judge(second, losses_of("logistic", 3), 400).shares
-    )
 
 
 def test_after_a_reset_a_mixture_is_as_at_the_beginning_and_drift_is_measured_from_the_last_rows():

@@ -278,23 +278,6 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_next_rows():
     assert mark.merits[1] < mark.merits[0]
 
 
-def test_with_several_classes_the_largest_score_counts_for_accuracy():
-    random = np.random.default_rng(2)
-    x = random.normal(size=(500, FEATURES))
-    vectors = random.normal(size=(3, FEATURES + 1))
-    numbers = np.where(
-        random.uniform(size=500) < 0.7, (x @ vectors[:, 1:].T).argmax(axis=1), random.integers(0, 3, 500)
-    )
-    window = window_of(x, numbers, random.uniform(0.5, 1.5, 500))
-    targets = [Target(str(k), 0, float(k)) for k in range(3)]
-    mark = judge_once([candidate(loss="logistic")], vectors, window, targets=targets, rows=500 * 32)
-    scores = window.values.reshape(-1, FEATURES).astype(float) @ vectors[:, 1:].T + 0.1 * vectors[:, 0]
-    right, weights = scores.argmax(axis=1) == numbers, window.weights
-    assert mark.accuracies[0] == pytest.approx(weights @ right / weights.sum(), rel=1e-12)
-    each = [np.logaddexp(0.0, -np.where(numbers == k, 1.0, -1.0) * scores[:, k]) for k in range(3)]
-    assert mark.losses[0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
-
-
 # Which rows are judged.
 
 

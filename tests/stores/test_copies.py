@@ -64,24 +64,6 @@ def test_the_least_recently_used_copies_are_deleted_first(tmp_path: Path, downlo
     assert sorted(downloaded) == [remote.address for remote in (a, b, c, d)]
 
 
-def test_copies_of_an_earlier_session_are_used_and_counted(tmp_path: Path, downloaded: list[str]) -> None:
-    a, b, c = wanted = objects(tmp_path, "a b c")
-    for session in range(2):
-        with closing(Copies(tmp_path, 30, wanted)) as copies:
-            copies.begin(session, wanted)
-            copies.wait_for(wanted, never)
-    assert len(downloaded) == 3
-    with closing(Copies(tmp_path, 30, [*wanted, *objects(tmp_path, "d")])) as copies:
-        copies.begin(0, [c])
-        copies.begin(1, objects(tmp_path, "d"))
-        copies.wait_for(objects(tmp_path, "d"), never)
-    assert len(here(tmp_path)) == 3
-    assert c.name in here(tmp_path)
-    other = RemoteObject(a.address, a.size, "v2", tmp_path)
-    assert other.name not in here(tmp_path)
-    assert b == RemoteObject(b.address)
-
-
 def test_a_failed_download_is_raised_by_wait_and_tried_again(tmp_path: Path, downloaded: list[str]) -> None:
     (bad,) = objects(tmp_path, "bad")
     with closing(Copies(tmp_path, 30)) as copies:

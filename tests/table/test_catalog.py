@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.base.errors import DataChanged, DataError
+from streampgs.base.errors import DataChanged
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, survey, with_cache
 from streampgs.table.layout import Columns
 
@@ -24,11 +24,6 @@ def sparse(rows: int, seed: int = 0) -> pa.Table:
     values = [generator.normal(size=r % 4).tolist() for r in range(rows)]
     label = generator.integers(0, 2, rows)
     return pa.table({"label": label, "indices": indices, "values": values}, schema=SPARSE)
-
-
-def dense(rows: int, width: int, fixed: bool = True) -> pa.Table:
-    kind = pa.list_(pa.float32(), width) if fixed else pa.list_(pa.float32())
-    return pa.table({"label": np.zeros(rows), "features": pa.array([[0.5] * width] * rows, kind)})
 
 
 def write_arrow(table: pa.Table, path: Path, group_rows: int | None = None, compression: str | None = None) -> None:
@@ -55,14 +50,6 @@ def test_the_groups_of_an_arrow_file_are_its_record_batches(tmp_path, compressio
     assert shard.group_rows == (4, 4, 2)
     assert shard.group_entries == (6, 6, 1)
     assert shard.decoded == (compression is not None)
-
-
-def test_the_groups_of_a_parquet_file_are_its_row_groups(tmp_path):
-    write_parquet(sparse(10), tmp_path / "a.parquet", 4)
-    (shard,) = catalog_of(tmp_path).shards
-    assert (shard.format, shard.rows, shard.decoded) == ("parquet", 10, True)
-    assert shard.group_rows == (4, 4, 2)
-    assert shard.group_entries == (7, 7, 2)  # an empty list counts as one entry: Parquet stores a level for it
 
 
 def test_groups_are_numbered_through_all_shards(tmp_path):
@@ -126,13 +113,6 @@ def test_appended_shards_do_not_change_the_numbers_of_the_others(three):
     assert catalog.rows == 27  # the old catalog is unchanged
 
 
-def test_appended_shards_must_match_the_others(three, tmp_path):
-    _, catalog = three
-    write_arrow(dense(3, 2), tmp_path / "dense.arrow")
-    with pytest.raises(DataError, match=r"shard '.*dense\.arrow' holds dense rows"):
-        catalog.appended([one.shard for one in survey([tmp_path / "dense.arrow"], Columns(), {})])
-
-
 # Shards that changed.
 
 
@@ -192,18 +172,6 @@ def test_a_changed_shard_is_detected_and_named(three, change):
     assert "b.parquet" not in refused.value.found
     assert any(words in refused.value.found for words in found.split("|"))
     assert ("--accept-touched" in refused.value.remedy) == ("different time stamp" in refused.value.found)
-
-
-def test_a_parquet_file_rewritten_with_the_same_size_is_detected_by_its_footer(tmp_path):
-    """Its footer has the smallest and the largest value of each column."""
-    before, after = sparse(50, seed=1), sparse(50, seed=2)
-    write_parquet(before, tmp_path / "a.parquet")
-    catalog = catalog_of(tmp_path)
-    size = (tmp_path / "a.parquet").stat().st_size
-    write_parquet(after, tmp_path / "a.parquet")
-    assert (tmp_path / "a.parquet").stat().st_size == size
-    with pytest.raises(DataChanged, match="its footer has changed"):
-        catalog.check_unchanged(accept_touched=True)
 
 
 # Which shards are cached.

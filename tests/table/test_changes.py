@@ -66,13 +66,6 @@ def test_a_shard_under_another_name_is_the_same_shard(table: Table) -> None:
     assert moved.digest() == table.catalog.digest()
 
 
-def test_shards_may_swap_names(table: Table) -> None:
-    table.path(0).rename(table.path("x"))
-    table.path(2).rename(table.path(0))
-    table.path("x").rename(table.path(2))
-    assert table.look() == Changes(moved={0: table.path(2), 2: table.path(0)})
-
-
 def test_a_copy_of_a_shard_is_left_out(table: Table) -> None:
     shutil.copy(table.path(1), table.path("copy"))
     expected = Changes(copies=[(table.path("copy"), table.path(1))])
@@ -89,28 +82,11 @@ def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table
     assert table.look() == Changes(new=[other], gone=[1])
 
 
-def test_a_shard_that_was_rewritten_and_copied_is_the_same(table: Table) -> None:
-    shutil.copy(table.path(1), table.path("0-copy"))  # its name comes first
-    os.utime(table.path(1), ns=(1, 1))
-    assert table.look() == Changes(touched=[1], copies=[(table.path("0-copy"), table.path(1))])
-
-
-def test_a_shard_rewritten_with_the_same_content_is_the_same(table: Table) -> None:
-    written_later(table.path(1), 10, 1.0)
-    assert table.look() == Changes(touched=[1])
-
-
 @pytest.mark.parametrize(("rows", "value"), [(11, 1.0), (10, 5.0)])
 def test_a_replaced_shard_is_detected(table: Table, rows: int, value: float) -> None:
     written_later(table.path(1), rows, value)
     assert table.look() == Changes(new=[table.path(1)], replaced=[1])
     assert table.look(1) == Changes(new=[table.path(1)])
-
-
-def test_a_missing_shard_is_reported(table: Table) -> None:
-    table.path(2).unlink()
-    assert table.look() == Changes(gone=[2])
-    assert table.look(2) == Changes()
 
 
 def test_an_incomplete_file_is_not_used(table: Table) -> None:

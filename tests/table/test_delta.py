@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -96,38 +95,6 @@ def test_files_that_the_log_does_not_list_are_ignored(table: Path) -> None:
     write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
     assert listed(table) == counted(table)
     assert len(listed(table)) == 1
-
-
-def test_appended_files_are_listed_last(tmp_path: Path) -> None:
-    order: list[str] = []
-    for number in range(8):
-        append(tmp_path / "table", 3 * number)
-        now = listed(tmp_path / "table")
-        assert now[:-1] == order
-        order = now
-    xs = [x for name in order for x in pq.read_table(tmp_path / "table" / name)["x"].to_pylist()]
-    assert xs == list(range(24))
-
-
-def test_the_order_does_not_need_the_log_of_old_versions(table: Path) -> None:
-    before = listed(table)
-    forget_old_versions(table)
-    assert listed(table) == before
-    append(table, 9)
-    assert listed(table)[:3] == before
-
-
-def test_a_part_of_a_table_is_refused_with_the_name_of_the_table(tmp_path: Path) -> None:
-    table = tmp_path / "some" / "table"
-    append(table, 0, partition_by=["label"])
-    for source in (table / "label=0", table / "*.parquet", table / "label=*", tmp_path / "**" / "*.parquet"):
-        (table / "loose.parquet").touch()
-        with pytest.raises(DataError) as refused:
-            locate([str(source)])
-        assert f"name the table itself: '{table}'" in str(refused.value), source
-    for source in (tmp_path / "some", tmp_path / "*", tmp_path / "some" / "*"):
-        with pytest.raises(DataError, match=f"name the table itself: '{table}'"):
-            locate([str(source)])
 
 
 # Refused tables.
@@ -244,12 +211,6 @@ def test_a_commit_with_another_content_is_an_error_that_names_its_version(table:
         change_of(newest, before)
 
 
-def test_features_that_do_not_change_the_listed_files_are_accepted(tmp_path: Path) -> None:
-    features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
-    written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
-    assert listed(tmp_path / "table") == ["a.parquet"]
-
-
 # Columns from the log.
 
 
@@ -320,18 +281,6 @@ def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
 
 
-def test_files_that_have_only_known_rows_are_told(table: Path) -> None:
-    known = list_table(str(table)).files
-    DeltaTable(str(table)).optimize.compact()
-    append(table, 9)
-    change = change_of(list_table(str(table)), known)
-    assert len(change.added) == 2
-    assert len(change.rewritten) == 1
-    append(table, 10)
-    DeltaTable(str(table)).optimize.compact()  # twice: with rows that are not known
-    assert change_of(list_table(str(table)), known).rewritten == ()
-
-
 def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 7")
@@ -345,14 +294,6 @@ def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     ]
     assert len(change.gone) == 3
     assert not all(removal.keeps_rows for removal in change.removals)
-
-
-def test_restored_files_are_not_missing(table: Path) -> None:
-    known = list_table(str(table)).files
-    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
-    DeltaTable(str(table)).restore(2)
-    change = change_of(list_table(str(table)), known)
-    assert (change.added, change.gone) == ((), ())
 
 
 def test_removals_that_the_log_no_longer_has_are_reported(table: Path) -> None:

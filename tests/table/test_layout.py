@@ -106,13 +106,6 @@ def test_labels_may_have_every_number_type_and_bool(kind, nulls):
     assert arrays.reasons.tolist() == [LABEL_NULL if nulls else 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
-def test_weights_may_have_every_number_type_and_bool(kind):
-    arrays = rows({**sparse(), "w": column([1, 0, 1, 0], kind)}, Columns(weight="w"))
-    assert arrays.weights.tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert not arrays.reasons.any()
-
-
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("holder", [*LISTS, *FIXED])
 def test_dense_rows_may_have_every_number_type(holder, kind):
@@ -200,11 +193,3 @@ def test_columns_of_a_wrong_type_are_named(what):
     assert "shard 'part-7.parquet'" in refused.value.found
     assert found in refused.value.found
     assert remedy in refused.value.remedy
-
-
-def test_a_wrong_weight_column_is_named():
-    schema = pa.schema([LABEL, GOOD_INDICES, pa.field("w", pa.string())])
-    with pytest.raises(DataError, match="shard 's': weight column 'w' is of type string"):
-        find_layout(schema, Columns(weight="w"), "s")
-    with pytest.raises(DataError, match=r"shard 's': no weight column 'v' .*\n  → name it with --weight COLUMN"):
-        find_layout(schema, Columns(weight="v"), "s")

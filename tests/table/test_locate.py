@@ -73,11 +73,6 @@ def test_sources_keep_their_order_and_a_file_named_twice_counts_once(tmp_path, m
     assert locate(sources).paths == locate(sources).paths
 
 
-def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path):
-    touch(tmp_path / "part[1].parquet", tmp_path / "part1.parquet")
-    assert names(locate([str(tmp_path / "part[1].parquet")]).paths, tmp_path) == ["part[1].parquet"]
-
-
 # Refused sources. Each message names the file or pattern and a remedy.
 
 
@@ -147,8 +142,3 @@ def test_the_format_is_detected_by_the_first_bytes_and_not_by_the_name(tmp_path,
     assert surveyed(path, Columns()).shard.format == "arrow"
     pq.write_table(ROWS, path)
     assert surveyed(path, Columns()).shard.format == "parquet"
-
-
-def test_an_unreadable_shard_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"shard '.*gone\.arrow' cannot be read: No such file"):
-        surveyed(tmp_path / "gone.arrow", Columns())

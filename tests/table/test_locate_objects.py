@@ -94,18 +94,3 @@ def test_random_patterns_find_the_same_in_random_trees(
     with pytest.MonkeyPatch.context() as monkeypatch:
         Bucket(monkeypatch, [f"base/{name}" for name in kept])
         assert found_in_bucket(pattern) == found_on_disk(base, pattern)
-
-
-def test_an_object_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bucket(monkeypatch, ["base/a.arrow", "base/b.arrow"])
-    named = ["s3://bucket/base/b.arrow", "s3://bucket/base", "s3://bucket/base/*"]
-    assert [str(path) for path in locate(named).paths] == ["s3://bucket/base/b.arrow", "s3://bucket/base/a.arrow"]
-
-
-@pytest.mark.parametrize(
-    ("source", "words"), [("s3://bucket/none", "does not exist"), ("s3://bucket/n*", "nothing matches")]
-)
-def test_an_absent_source_is_an_error(source: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Bucket(monkeypatch, ["base/a.arrow"])
-    with pytest.raises(DataError, match=f"'{source[:11]}.*{words}|{words} '{source[:11]}"):
-        locate([source])
