@@ -17,14 +17,13 @@ their weights were not zero, and the step count up to which all this is known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from streampgs.kernels.jit import called, compiled, inlinable
-from streampgs.kernels.losses import LossFormulas, value_and_slope
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+from streampgs.kernels.row_steps import Steps
+from streampgs.kernels.targets import TARGET_ROWS
 from streampgs.kernels.vector_math import log1p_of_unit
 
 SIGMA = TARGET_ROWS
@@ -32,7 +31,6 @@ T0 = TARGET_ROWS + 1
 L1 = TARGET_ROWS + 2
 L1_STEPS = TARGET_ROWS + 3
 PARAMETERS = TARGET_ROWS + 4
-LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = 2, 3, 4
 PARTS = 3
 """Numbers of a lane in each row of `numbers`: λ, the sum of iterates, the steps with a weight."""
 _ASYMPTOTIC = 16.0
@@ -117,106 +115,70 @@ def settle(numbers, sums, t, parameters):  # type: ignore[no-untyped-def]
 
 
 @cache
-def advance_for(loss: LossFormulas, layout: str) -> Callable[..., int]:
-    """advance(…): steps over rows [first, stop), `batch` rows a step; returns the step count after them. Each gradient and
-    each step is counted `copies` times."""
-    value_of, slope_of = value_and_slope(loss)
-    sparse = layout == "sparse"
+def steps_for(layout: str) -> Steps:
+    """What the solver does in a step. Its arrays are the numbers of the coordinates, and S, A and the steps so far."""
+    sparse, one = layout == "sparse", np.uint64(1)
 
-    @compiled
-    def advance(  # type: ignore[no-untyped-def]
-        numbers, sums, tallies, parameters, starts, stops, indices, values, labels, row_weights, offsets, first, stop,
-        batch, t, copies, intercept,
+    @inlinable
+    def begin(numbers, none, sums, limits, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
+        for lane in range(multipliers.size):
+            t0, sigma, l1, l1_steps = (
+                parameters[T0, lane], parameters[SIGMA, lane], parameters[L1, lane], parameters[L1_STEPS, lane],
+            )  # fmt: skip
+            limits[lane] = (t + l1_steps) * l1
+            multipliers[lane] = 1.0 / ((t + t0) * sigma)
+            for own in range(t, t + copies):
+                multiplier = 1.0 / ((own + t0) * sigma)
+                sums[0, lane] += multiplier
+                sums[1, lane] += multiplier * ((own + l1_steps) * l1)
+                sums[2, lane] += 1.0
+
+    @inlinable
+    def dot(numbers, none, sums, limits, parameters, t, indices, values, start, stop, intercept, products):  # type: ignore[no-untyped-def]
+        for lane in range(products.size):
+            products[lane] = numbers[0, lane] * intercept
+        for k in range(np.uint64(stop - start)):
+            j = np.uint64(start) + k
+            i = np.uint64(indices[j] if sparse else k) + one
+            value = np.float64(values[j])
+            for lane in range(products.size):
+                dual, limit = numbers[i, lane], limits[lane]
+                products[lane] += (dual - min(max(dual, -limit), limit)) * value
+
+    @inlinable
+    def move(  # type: ignore[no-untyped-def]
+        numbers, none, sums, limits, parameters, t, copies, indices, values, start, stop, intercept, changes, row, products
     ):  # fmt: skip
-        lanes = sums.shape[1]
-        limits, factors, scores = np.empty(lanes), np.empty(lanes), np.empty(lanes)
-        slopes, steps = np.empty((batch, lanes)), np.empty(lanes)
-        weighted, shifted, one = row_weights.size > 0, offsets.size > 0, np.uint64(1)
-        for batch_first in range(first, stop, batch):
-            batch_stop = min(batch_first + batch, stop)
-            share = copies / (batch_stop - batch_first)
+        lanes, now = products.size, np.float64(t + copies)
+        for k in range(stop - start + 1):
+            i, value, with_l1 = np.uint64(0), intercept, 0.0
+            if k > 0:
+                j = np.uint64(start + k - 1)
+                i, value, with_l1 = np.uint64(indices[j] if sparse else k - 1) + one, np.float64(values[j]), 1.0
+            began = numbers[i, PARTS * lanes]
             for lane in range(lanes):
-                t0, sigma, l1, l1_steps = (
-                    parameters[T0, lane], parameters[SIGMA, lane], parameters[L1, lane], parameters[L1_STEPS, lane],
+                dual, change = numbers[i, lane], changes[row, lane] * value
+                after = dual + change
+                l1, l1_steps = with_l1 * parameters[L1, lane], parameters[L1_STEPS, lane]
+                multipliers, thresholds = sums[0, lane], with_l1 * sums[1, lane]
+                begins, size = abs(after) > (now + l1_steps) * l1, abs(dual)
+                stays = begins and dual * after > 0.0 and size > (now - 1.0 + l1_steps) * l1
+                numbers[i, lane] = after
+                if stays and size > (began + l1_steps) * l1:
+                    numbers[i, lanes + lane] -= change * multipliers
+                    continue
+                total, count = _completed(
+                    dual, numbers[i, lanes + lane], numbers[i, 2 * lanes + lane], began, now,
+                    (multipliers, thresholds, sums[2, lane]), parameters[SIGMA, lane], parameters[T0, lane], l1, l1_steps,
                 )  # fmt: skip
-                limits[lane] = (t + l1_steps) * l1
-                factors[lane] = 1.0 / ((t + t0) * sigma)
-                for own in range(t, t + copies):
-                    multiplier = 1.0 / ((own + t0) * sigma)
-                    sums[0, lane] += multiplier
-                    sums[1, lane] += multiplier * ((own + l1_steps) * l1)
-                    sums[2, lane] += 1.0
+                if begins:
+                    total -= _offset(after, multipliers, thresholds)
+                    count -= sums[2, lane]
+                numbers[i, lanes + lane], numbers[i, 2 * lanes + lane] = total, count
+            numbers[i, PARTS * lanes] = now
 
-            for r in range(batch_first, batch_stop):
-                start, entries = starts[r], np.uint64(stops[r] - starts[r])
-                if lanes == 1:
-                    total, limit = numbers[0, 0] * intercept, limits[0]
-                    for k in range(entries):
-                        j = np.uint64(start) + k
-                        i = np.uint64(indices[j] if sparse else k) + one
-                        dual = numbers[i, 0]
-                        total += (dual - min(max(dual, -limit), limit)) * values[j]
-                    scores[0] = total
-                else:
-                    for lane in range(lanes):
-                        scores[lane] = numbers[0, lane] * intercept
-                    for k in range(entries):
-                        j = np.uint64(start) + k
-                        i = np.uint64(indices[j] if sparse else k) + one
-                        value = np.float64(values[j])
-                        for lane in range(lanes):
-                            dual, limit = numbers[i, lane], limits[lane]
-                            scores[lane] += (dual - min(max(dual, -limit), limit)) * value
-                weight = row_weights[r] if weighted else 1.0
-                offset = offsets[r] if shifted else 0.0
-                for lane in range(lanes):
-                    score = factors[lane] * scores[lane] + (parameters[BASE, lane] + offset * parameters[UNIT, lane])
-                    label = label_of(labels, r, lane, parameters)
-                    slopes[r - batch_first, lane] = -share * weight * slope_of(score, label, parameters[SHAPE, lane])
-                    tallies[LOSS_TALLY, lane] += weight * value_of(score, label, parameters[SHAPE, lane])
-                    tallies[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
-                    tallies[WEIGHT_TALLY, lane] += weight
+    @inlinable
+    def room(numbers, rows, first, stop):  # type: ignore[no-untyped-def]
+        return np.empty((numbers.shape[1] - 1) // PARTS)
 
-            t += copies
-            now = np.float64(t)
-            for r in range(batch_first, batch_stop):
-                moved = False
-                for lane in range(lanes):
-                    steps[lane] = slopes[r - batch_first, lane]
-                    moved |= steps[lane] != 0.0
-                if moved:
-                    for k in range(stops[r] - starts[r] + 1):
-                        i, value, with_l1 = np.uint64(0), intercept, 0.0
-                        if k > 0:
-                            j = np.uint64(starts[r] + k - 1)
-                            i, value, with_l1 = (
-                                np.uint64(indices[j] if sparse else k - 1) + one,
-                                np.float64(values[j]),
-                                1.0,
-                            )
-                        began = numbers[i, PARTS * lanes]
-                        for lane in range(lanes):
-                            dual, change = numbers[i, lane], steps[lane] * value
-                            after = dual + change
-                            l1, l1_steps = with_l1 * parameters[L1, lane], parameters[L1_STEPS, lane]
-                            multipliers, thresholds = sums[0, lane], with_l1 * sums[1, lane]
-                            begins, size = abs(after) > (now + l1_steps) * l1, abs(dual)
-                            stays = begins and dual * after > 0.0 and size > (now - 1.0 + l1_steps) * l1
-                            numbers[i, lane] = after
-                            if stays and size > (began + l1_steps) * l1:
-                                numbers[i, lanes + lane] -= change * multipliers
-                                continue
-                            total, count = _completed(
-                                dual, numbers[i, lanes + lane], numbers[i, 2 * lanes + lane], began, now,
-                                (multipliers, thresholds, sums[2, lane]), parameters[SIGMA, lane], parameters[T0, lane],
-                                l1, l1_steps,
-                            )  # fmt: skip
-                            if begins:
-                                total -= _offset(after, multipliers, thresholds)
-                                count -= sums[2, lane]
-                            numbers[i, lanes + lane], numbers[i, 2 * lanes + lane] = total, count
-                        numbers[i, PARTS * lanes] = now
-        return t
-
-    made: Callable[..., int] = advance
-    return made
+    return Steps(begin, dot, move, room=room)

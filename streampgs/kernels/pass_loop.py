@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 
-from streampgs.kernels.divergence import is_beyond
 from streampgs.kernels.jit import compiled, inlinable, reordering
 from streampgs.kernels.losses import LossFormulas, value_and_slope
+from streampgs.kernels.row_steps import CORRECT_TALLY, LOSS_TALLY, WEIGHT_TALLY, is_beyond
 from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
 
 PARAMETERS = TARGET_ROWS
@@ -24,7 +24,6 @@ ROWS, LOSS, TRIAL_LOSS, TRIAL_SLOPE, BEYOND = range(5)
 """Sums: rows; the weighted losses at w, those at w + trial·d, and how fast the latter rise with the trial step; rows that were
 only counted."""
 SUMS = 5
-LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = 2, 3, 4
 
 
 @reordering

@@ -22,22 +22,19 @@ from functools import cache
 
 import numpy as np
 
-from streampgs.kernels.jit import called, compiled, inlinable, prefetch_for_writing, reordering
-from streampgs.kernels.losses import LossFormulas, value_and_slope
+from streampgs.kernels.jit import compiled, inlinable, reordering
 from streampgs.kernels.powers import dual_exponent, power_for
 from streampgs.kernels.row_loops import row_loops
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+from streampgs.kernels.row_steps import REGULARIZER_TALLY, Steps
+from streampgs.kernels.targets import TARGET_ROWS
 from streampgs.kernels.vector_math import exp2_of, log2_of
 
 # Rows of the array of scalars that loops keep between calls. The array has a column for each lane.
 POWER_SUM = 0
 SCALE = 1
 MULTIPLIER_SUM = 2
-REGULARIZER_TALLY = 3
-LINEAR_TALLY = 4
-LOSS_TALLY = 5
-CORRECT_TALLY = 6
-WEIGHT_TALLY = 7
+TALLIES = 3
+"""The first of the tallies' rows."""
 SCALARS = 8
 
 # Rows of the array of parameters, after those of targets.py.
@@ -53,32 +50,6 @@ LANE_WIDTHS = (1, 4, 8, 16)
 # loss exceeds rounding. For p near 1, where q is large, a small change of λ is a large change of v.
 _RANGE = 2.0**8
 
-# With many lanes and a state larger than the second-level cache, the features of the row after the next are fetched in
-# advance. With few lanes, the processor prefetches enough, and more instructions would only cost time.
-_PREFETCHED_STATE = 1 << 18  # numbers
-_ROWS_AHEAD = 2
-_LINE_NUMBERS = 8  # of eight bytes in a cache line
-_ENTRIES_AHEAD = 5  # rows
-_LINE_ENTRIES = 16  # of four bytes in a cache line
-
-
-@called
-def _are_scattered(starts, stops, first, stop):  # type: ignore[no-untyped-def]
-    """Whether some rows do not follow the row before in memory, where the processor would fetch them in advance."""
-    scattered = False
-    for r in range(first + 1, stop):
-        scattered |= starts[r] != stops[r - 1]
-    return scattered
-
-
-@called
-def _prefetch_entries(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
-    """Not inlined: few calls need it, and the loop has no register to spare."""
-    if row < starts.size:
-        for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
-            prefetch_for_writing(indices, line)
-            prefetch_for_writing(values, line)
-
 
 @reordering
 def _squared_norm(values, start, stop):  # type: ignore[no-untyped-def]
@@ -87,22 +58,6 @@ def _squared_norm(values, start, stop):  # type: ignore[no-untyped-def]
         value = np.float64(values[j])
         total += value * value
     return total
-
-
-@inlinable
-def _prefetch_features(coordinates, indices, start, stop, columns):  # type: ignore[no-untyped-def]
-    for j in range(np.uint64(start), np.uint64(stop)):
-        place = (np.int64(indices[j]) + 1) * columns
-        for line in range(place, place + columns, _LINE_NUMBERS):
-            prefetch_for_writing(coordinates, line)
-
-
-@inlinable
-def _tally(scalars, lane, product, score, label, slope, loss, weight, share):  # type: ignore[no-untyped-def]
-    scalars[LINEAR_TALLY, lane] += share * slope * product
-    scalars[LOSS_TALLY, lane] += weight * loss
-    scalars[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
-    scalars[WEIGHT_TALLY, lane] += weight
 
 
 @cache
@@ -184,18 +139,13 @@ def meeting_for(p: float, lanes: int, averaging: bool) -> MeetingLoops:
 
 
 @cache
-def advance_for(loss: LossFormulas, p: float, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
-    """advance(…): step over rows [first, stop) of a window, `batch` rows a step; returns the step count after them.
-
-    Rows are in visiting order. Row r has entries [starts[r], stops[r]) of `values` (and of `indices` if the layout is
-    sparse) and labels[r, …]. Each gradient and each step is counted `copies` times. The loop makes no choices: loss, p,
-    layout, lanes and averaging are closed over.
-    """
+def steps_for(p: float, layout: str, lanes: int, averaging: bool) -> Steps:
+    """What PGS does in a step. Its arrays are coordinates and scalars."""
     if p == 2.0:
-        return _euclidean_advance(loss, layout, lanes, averaging)
+        return _euclidean_steps(layout, lanes, averaging)
     if lanes != 1:
         raise ValueError(f"{lanes} lanes with p = {p}: only p = 2 has more than one")
-    return _general_advance(loss, p, layout, averaging)
+    return _general_steps(p, layout, averaging)
 
 
 # p = 2, where v is λ itself.
@@ -231,87 +181,51 @@ def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
     return made
 
 
-def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
-    value_of, slope_of = value_and_slope(loss)
-    sparse = layout == "sparse"
+def _euclidean_steps(layout: str, lanes: int, averaging: bool) -> Steps:
     columns = lanes * (2 if averaging else 1)
-    dot, add = row_loops(lanes, columns, sparse)
+    dot_of_row, add = row_loops(lanes, columns, layout == "sparse")
 
-    @compiled
-    def advance(  # type: ignore[no-untyped-def]
-        coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
-        offsets, first, stop, batch, t, copies, intercept,
+    @inlinable
+    def begin(coordinates, none, scalars, steps, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
+        for lane in range(multipliers.size):
+            divisor = (t + parameters[T0, lane]) * parameters[SIGMA, lane]
+            multiplier = 1.0 / divisor if divisor > 0.0 else 0.0  # where it is 0, λ is still 0
+            norm = math.sqrt(max(0.0, scalars[POWER_SUM, lane])) * multiplier
+            radius = parameters[RADIUS, lane]
+            if norm > radius:
+                multiplier *= radius / norm
+                norm = radius
+            multipliers[lane] = multiplier
+            if averaging:
+                scalars[MULTIPLIER_SUM, lane] += multiplier
+            scalars[TALLIES + REGULARIZER_TALLY, lane] += parameters[SIGMA, lane] * norm * norm * 0.5
+
+    @inlinable
+    def dot(coordinates, none, scalars, steps, parameters, t, indices, values, start, stop, intercept, sums):  # type: ignore[no-untyped-def]
+        dot_of_row(coordinates, indices, values, start, stop, sums)
+        for lane in range(sums.size):
+            sums[lane] += coordinates[0, lane] * intercept
+
+    @inlinable
+    def move(  # type: ignore[no-untyped-def]
+        coordinates, none, scalars, steps, parameters, t, copies, indices, values, start, stop, intercept, changes, k, sums
     ):  # fmt: skip
-        multipliers = np.empty(lanes)
-        sums = np.empty(lanes)
-        lane_labels = np.empty(lanes)
-        slopes = np.empty((batch, lanes))
-        steps = np.zeros(columns)
-        weighted = weights.size > 0
-        shifted = offsets.size > 0
-        prefetching = sparse and columns >= _LINE_NUMBERS and coordinates.size > _PREFETCHED_STATE
-        scattered = _are_scattered(starts, stops, first, stop)
-        for batch_first in range(first, stop, batch):
-            batch_stop = min(batch_first + batch, stop)
-            share = 1.0 / (batch_stop - batch_first)
+        squared_norm = _squared_norm(values, start, stop) + intercept * intercept
+        for lane in range(sums.size):
+            step = changes[k, lane]
+            steps[lane] = step
+            if averaging:
+                steps[lanes + lane] = -step * scalars[MULTIPLIER_SUM, lane]
+            scalars[POWER_SUM, lane] += step * (2.0 * sums[lane] + step * squared_norm)
+        add(coordinates, indices, values, start, stop, steps)
+        for column in range(steps.size):
+            coordinates[0, column] += steps[column] * intercept
 
-            for lane in range(lanes):
-                clock = (t + parameters[T0, lane]) * parameters[SIGMA, lane]  # t counts the steps taken so far
-                multiplier = 1.0 / clock
-                norm = math.sqrt(max(0.0, scalars[POWER_SUM, lane])) * multiplier
-                radius = parameters[RADIUS, lane]
-                if norm > radius:
-                    multiplier *= radius / norm
-                    norm = radius
-                multipliers[lane] = multiplier
-                if averaging:
-                    scalars[MULTIPLIER_SUM, lane] += multiplier
-                scalars[REGULARIZER_TALLY, lane] += parameters[SIGMA, lane] * norm * norm * 0.5
+    @inlinable
+    def room(coordinates, rows, first, stop):  # type: ignore[no-untyped-def]
+        return np.zeros(columns)
 
-            for r in range(batch_first, batch_stop):
-                if scattered:
-                    _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
-                if prefetching and r + _ROWS_AHEAD < stop:
-                    ahead = r + _ROWS_AHEAD
-                    _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
-                dot(coordinates, indices, values, starts[r], stops[r], sums)
-                weight = weights[r] if weighted else 1.0
-                offset = offsets[r] if shifted else 0.0
-                for lane in range(lanes):
-                    lane_labels[lane] = label_of(labels, r, lane, parameters)
-                for lane in range(lanes):
-                    label = lane_labels[lane]
-                    sums[lane] += coordinates[0, lane] * intercept
-                    product = multipliers[lane] * sums[lane]
-                    score = product + (parameters[BASE, lane] + offset * parameters[UNIT, lane])
-                    slope = weight * slope_of(score, label, parameters[SHAPE, lane])
-                    loss_here = value_of(score, label, parameters[SHAPE, lane])
-                    _tally(scalars, lane, product, score, label, slope, loss_here, weight, share)
-                    slopes[r - batch_first, lane] = slope
-
-            for r in range(batch_first, batch_stop):
-                if batch > 1:  # earlier rows of the batch have changed λ
-                    dot(coordinates, indices, values, starts[r], stops[r], sums)
-                    for lane in range(lanes):
-                        sums[lane] += coordinates[0, lane] * intercept
-                squared_norm = _squared_norm(values, starts[r], stops[r]) + intercept * intercept
-                moved = False
-                for lane in range(lanes):
-                    step = -share * copies * slopes[r - batch_first, lane]
-                    moved |= step != 0.0
-                    steps[lane] = step
-                    if averaging:
-                        steps[lanes + lane] = -step * scalars[MULTIPLIER_SUM, lane]
-                    scalars[POWER_SUM, lane] += step * (2.0 * sums[lane] + step * squared_norm)
-                if moved:
-                    add(coordinates, indices, values, starts[r], stops[r], steps)
-                    for column in range(columns):
-                        coordinates[0, column] += steps[column] * intercept
-            t += copies
-        return t
-
-    made: Callable[..., int] = advance
-    return made
+    return Steps(begin, dot, move, room=room, lanes=lanes, columns=columns, needs_sums=True)
 
 
 # p < 2, one lane.
@@ -377,19 +291,46 @@ def _general_rebuild(p: float, averaging: bool) -> Callable[..., None]:
     return made
 
 
-def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]:
-    """step(…): λ += step·x for p < 2, with one power for each touched coordinate.
+def _general_steps(p: float, layout: str, averaging: bool) -> Steps:
+    """A move takes one power for each touched coordinate.
 
-    In three phases over the row's entries, so that the powers are taken of neighbours, in vector registers.
+    It has three phases over the row's entries, so that the powers are taken of neighbours, in vector registers.
     """
     q = dual_exponent(p) + 1.0
     power = power_for(q - 1.0)
     largest_size = _RANGE ** (1.0 / q)
     rebuild = _general_rebuild(p, averaging)
     sparse = layout == "sparse"
+    lowest_power_sum = 1.0 / _RANGE
+    p_less_1 = 1.0 / (q - 1.0)
 
     @inlinable
-    def move(coordinates, i, change, shrink, sizes, before, k):  # type: ignore[no-untyped-def]
+    def begin(coordinates, none, scalars, buffers, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
+        sigma, radius = parameters[SIGMA, 0], parameters[RADIUS, 0]
+        power_sum = max(0.0, scalars[POWER_SUM, 0])
+        if power_sum < lowest_power_sum and scalars[SCALE, 0] > 0.0:
+            rebuild(coordinates, scalars)
+            power_sum = scalars[POWER_SUM, 0]
+        multiplier, norm = 0.0, 0.0
+        if power_sum > 0.0:
+            size = p_less_1 * scalars[SCALE, 0] / ((t + parameters[T0, 0]) * sigma)
+            logarithm = log2_of(power_sum)
+            multiplier = size * exp2_of(logarithm * ((2.0 - q) / q))
+            norm = size * exp2_of(logarithm / q)
+        if norm > radius:
+            multiplier *= radius / norm
+            norm = radius
+        multipliers[0] = multiplier
+        if averaging:
+            scalars[MULTIPLIER_SUM, 0] += multiplier
+        scalars[TALLIES + REGULARIZER_TALLY, 0] += sigma * norm * norm / (2.0 * p_less_1)
+
+    @inlinable
+    def dot(coordinates, none, scalars, buffers, parameters, t, indices, values, start, stop, intercept, sums):  # type: ignore[no-untyped-def]
+        sums[0] = _general_dot(coordinates[1:], indices, values, start, stop, sparse) + coordinates[0, 1] * intercept
+
+    @inlinable
+    def move_one(coordinates, i, change, shrink, sizes, before, k):  # type: ignore[no-untyped-def]
         dual = coordinates[i, 0]
         before[k] = abs(dual * coordinates[i, 1]) * shrink
         dual += change
@@ -405,101 +346,37 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
         coordinates[i, 1] = signed
 
     @inlinable
-    def step_in_general(coordinates, scalars, indices, values, start, stop, step, intercept, buffers):  # type: ignore[no-untyped-def]
+    def move(  # type: ignore[no-untyped-def]
+        coordinates, none, scalars, buffers, parameters, t, copies, indices, values, start, stop, intercept, changes, k, sums
+    ):  # fmt: skip
+        step, features = changes[k, 0], coordinates[1:]
         sizes, raised, before = buffers[0], buffers[1], buffers[2]
-        features = coordinates[1:]
         first, count = np.uint64(start), np.uint64(stop - start)
         scale = scalars[SCALE, 0]
         shrink = 1.0 / scale if scale > 0.0 else 0.0
-        within = move(coordinates, 0, step * intercept, shrink, sizes, before, count)
-        for k in range(count):
-            i = indices[first + k] if sparse else np.uint32(k)
-            within &= move(features, i, step * values[first + k], shrink, sizes, before, k)
-        if not within or scale == 0.0:
-            rebuild(coordinates, scalars)
-            return
-        for k in range(count + np.uint64(1)):
-            raised[k] = power(sizes[k])
+        within = move_one(coordinates, 0, step * intercept, shrink, sizes, before, count)
+        for entry in range(count):
+            i = indices[first + entry] if sparse else np.uint32(entry)
+            within &= move_one(features, i, step * values[first + entry], shrink, sizes, before, entry)
+        # A rebuild takes the place of the rest. It is at the end: arrays whose last use depends on a condition are counted.
+        one, entries = (np.uint64(1), count) if within and scale > 0.0 else (np.uint64(0), np.uint64(0))
+        for entry in range(entries + one):
+            raised[entry] = power(sizes[entry])
         multiplier_sum = scalars[MULTIPLIER_SUM, 0]
-        write_back(coordinates, 0, raised[count], multiplier_sum)
-        for k in range(count):
-            i = indices[first + k] if sparse else np.uint32(k)
-            write_back(features, i, raised[k], multiplier_sum)
-        scalars[POWER_SUM, 0] += _growth(raised, sizes, before, count + np.uint64(1))
+        for _ in range(one):
+            write_back(coordinates, 0, raised[count], multiplier_sum)
+        for entry in range(entries):
+            i = indices[first + entry] if sparse else np.uint32(entry)
+            write_back(features, i, raised[entry], multiplier_sum)
+        scalars[POWER_SUM, 0] += _growth(raised, sizes, before, entries + one)
+        if one == 0:
+            rebuild(coordinates, scalars)
 
-    made: Callable[..., None] = step_in_general
-    return made
-
-
-def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool) -> Callable[..., int]:
-    value_of, slope_of = value_and_slope(loss)
-    sparse = layout == "sparse"
-    step_row = _general_step(p, layout, averaging)
-    rebuild = _general_rebuild(p, averaging)
-    lowest_power_sum = 1.0 / _RANGE
-    q = dual_exponent(p) + 1.0
-    p_less_1 = 1.0 / (q - 1.0)
-
-    @compiled
-    def advance(  # type: ignore[no-untyped-def]
-        coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
-        offsets, first, stop, batch, t, copies, intercept,
-    ):  # fmt: skip
-        sigma, t0, radius, shape = (
-            parameters[SIGMA, 0], parameters[T0, 0], parameters[RADIUS, 0], parameters[SHAPE, 0],
-        )  # fmt: skip
-        longest = 0
+    @inlinable
+    def room(coordinates, rows, first, stop):  # type: ignore[no-untyped-def]
+        starts, stops, longest = rows.starts, rows.stops, 0
         for r in range(first, stop):
             longest = max(longest, stops[r] - starts[r])
-        buffers = np.empty((3, longest + 1))
-        steps = np.empty(batch)
-        features = coordinates[1:]
-        weighted = weights.size > 0
-        shifted = offsets.size > 0
-        scattered = _are_scattered(starts, stops, first, stop)
-        for batch_first in range(first, stop, batch):
-            batch_stop = min(batch_first + batch, stop)
-            share = 1.0 / (batch_stop - batch_first)
+        return np.empty((3, longest + 1))
 
-            clock = (t + t0) * sigma  # t counts the steps taken so far
-            power_sum = max(0.0, scalars[POWER_SUM, 0])
-            if power_sum < lowest_power_sum and scalars[SCALE, 0] > 0.0:
-                rebuild(coordinates, scalars)
-                power_sum = scalars[POWER_SUM, 0]
-            if power_sum > 0.0:
-                size = p_less_1 * scalars[SCALE, 0] / clock
-                logarithm = log2_of(power_sum)
-                multiplier = size * exp2_of(logarithm * ((2.0 - q) / q))
-                norm = size * exp2_of(logarithm / q)
-            else:
-                multiplier = 0.0
-                norm = 0.0
-            if norm > radius:
-                multiplier *= radius / norm
-                norm = radius
-            if averaging:
-                scalars[MULTIPLIER_SUM, 0] += multiplier
-            scalars[REGULARIZER_TALLY, 0] += sigma * norm * norm / (2.0 * p_less_1)
-
-            for r in range(batch_first, batch_stop):
-                if scattered:
-                    _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
-                total = _general_dot(features, indices, values, starts[r], stops[r], sparse)
-                product = multiplier * (total + coordinates[0, 1] * intercept)
-                offset = offsets[r] if shifted else 0.0
-                score = product + (parameters[BASE, 0] + offset * parameters[UNIT, 0])
-                label = label_of(labels, r, 0, parameters)
-                weight = weights[r] if weighted else 1.0
-                slope = weight * slope_of(score, label, shape)
-                _tally(scalars, 0, product, score, label, slope, value_of(score, label, shape), weight, share)
-                steps[r - batch_first] = -share * copies * slope
-
-            for r in range(batch_first, batch_stop):
-                step = steps[r - batch_first]
-                if step != 0.0:
-                    step_row(coordinates, scalars, indices, values, starts[r], stops[r], step, intercept, buffers)
-            t += copies
-        return t
-
-    made: Callable[..., int] = advance
-    return made
+    return Steps(begin, dot, move, room=room, lanes=1)

@@ -8,22 +8,16 @@ shrunk. The intercept (coordinate 0) does not shrink.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from streampgs.kernels.divergence import is_beyond
 from streampgs.kernels.jit import compiled, inlinable
-from streampgs.kernels.losses import LossFormulas, value_and_slope
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+from streampgs.kernels.row_steps import STEP, Steps, dot_and_add
 
-STEP = TARGET_ROWS
-"""η."""
-SHRINK = TARGET_ROWS + 1
+SHRINK = STEP + 1
 """η·l1."""
-PARAMETERS = TARGET_ROWS + 2
-LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = 2, 3, 4
+PARAMETERS = STEP + 2
 
 
 @inlinable
@@ -44,58 +38,25 @@ def settle(weights, caught, t, parameters):  # type: ignore[no-untyped-def]
 
 
 @cache
-def advance_for(loss: LossFormulas, layout: str) -> Callable[..., int]:
-    """advance(…): steps over rows [first, stop), `batch` rows a step; returns the step count after them. Each gradient,
-    each shrinking and each step is counted `copies` times."""
-    value_of, slope_of = value_and_slope(loss)
+def steps_for(layout: str) -> Steps:
+    """What the solver does in a step. Its arrays are the weights and up to which step they have shrunk."""
     sparse = layout == "sparse"
+    plain_dot, add = dot_and_add(layout)
 
-    @compiled
-    def advance(  # type: ignore[no-untyped-def]
-        weights, caught, stopped, tallies, parameters, starts, stops, indices, values, labels, row_weights, offsets, first,
-        stop, batch, t, copies, intercept,
+    @inlinable
+    def begin(weights, caught, none, room, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
+        multipliers[:] = 1.0
+
+    @inlinable
+    def dot(weights, caught, none, room, parameters, t, indices, values, start, stop, intercept, sums):  # type: ignore[no-untyped-def]
+        for j in range(start, stop):
+            _catch_up(weights, caught, (np.int64(indices[j]) if sparse else j - start) + 1, t, parameters)
+        plain_dot(weights, indices, values, start, stop, intercept, sums)
+
+    @inlinable
+    def move(  # type: ignore[no-untyped-def]
+        weights, caught, none, room, parameters, t, copies, indices, values, start, stop, intercept, changes, k, sums
     ):  # fmt: skip
-        lanes = weights.shape[1]
-        scores = np.empty(lanes)
-        changes = np.empty((batch, lanes))
-        weighted, shifted = row_weights.size > 0, offsets.size > 0
-        for batch_first in range(first, stop, batch):
-            batch_stop = min(batch_first + batch, stop)
-            share = copies / (batch_stop - batch_first)
-            for r in range(batch_first, batch_stop):
-                for lane in range(lanes):
-                    scores[lane] = weights[0, lane] * intercept
-                for j in range(starts[r], stops[r]):
-                    i = (np.int64(indices[j]) if sparse else j - starts[r]) + 1
-                    _catch_up(weights, caught, i, t, parameters)
-                    value = np.float64(values[j])
-                    for lane in range(lanes):
-                        scores[lane] += weights[i, lane] * value
-                weight = row_weights[r] if weighted else 1.0
-                offset = offsets[r] if shifted else 0.0
-                for lane in range(lanes):
-                    score = scores[lane] + parameters[BASE, lane] + offset * parameters[UNIT, lane]
-                    label = label_of(labels, r, lane, parameters)
-                    slope = weight * slope_of(score, label, parameters[SHAPE, lane])
-                    change = -share * parameters[STEP, lane] * slope
-                    if stopped[lane] > 0.0 or is_beyond(score, change):
-                        stopped[lane] += 1.0
-                        changes[r - batch_first, lane] = 0.0
-                        continue
-                    changes[r - batch_first, lane] = change
-                    tallies[LOSS_TALLY, lane] += weight * value_of(score, label, parameters[SHAPE, lane])
-                    tallies[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
-                    tallies[WEIGHT_TALLY, lane] += weight
-            for r in range(batch_first, batch_stop):
-                for lane in range(lanes):
-                    weights[0, lane] += changes[r - batch_first, lane] * intercept
-                for j in range(starts[r], stops[r]):
-                    i = (np.int64(indices[j]) if sparse else j - starts[r]) + 1
-                    value = np.float64(values[j])
-                    for lane in range(lanes):
-                        weights[i, lane] += changes[r - batch_first, lane] * value
-            t += copies
-        return t
+        add(weights, indices, values, start, stop, intercept, changes, k)
 
-    made: Callable[..., int] = advance
-    return made
+    return Steps(begin, dot, move, fixed=True)

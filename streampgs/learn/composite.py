@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import composite_loop as loops
+from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, StepChange
-from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.learner import RowLearner, StepChange
+from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import AVERAGE, LAST, SUFFIX, PgsCandidates, PgsOptions, dual_factor, usual_sigma
-from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
-from streampgs.losses import LOSSES, Vector
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 
@@ -88,7 +89,7 @@ class CompositeCandidates(PgsCandidates):
         return replace(begun, own=replace(begun.own, l1_steps=0.0))
 
 
-class Composite(Learner):
+class Composite(RowLearner):
     """Lanes that differ in l1, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = CompositeOptions
@@ -96,7 +97,7 @@ class Composite(Learner):
     remedy_of_divergence = "give a larger --t0 or --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
+        super().__init__(specs, loops.PARAMETERS)
         vector = Field((COORDINATE, LANE), Merge.MEAN, pack=Pack("numbers", self._numbers))
         averages = {"iterate_sum": vector, "nonzero_steps": vector}
         averages = {name: field._replace(role=Role.AVERAGE) for name, field in averages.items()}
@@ -112,11 +113,9 @@ class Composite(Learner):
             "settled": counter(),
             **self.stretches.fields,
         }
-        self.parameters = self.target_parameters(loops.PARAMETERS)
         for column, s in enumerate(specs):
             own = s.sigma, s.own.t0, s.scaled_l1, s.own.l1_steps
             self.parameters[[loops.SIGMA, loops.T0, loops.L1, loops.L1_STEPS], column] = own
-        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
 
     def _numbers(self, sizes: Sizes) -> State:
         """The numbers of a feature that a step needs are next to each other: see kernels/composite_loop.py."""
@@ -134,12 +133,11 @@ class Composite(Learner):
 
     # Steps.
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        state["steps"][...] = self._advance(
-            state["numbers"], state["sums"], state["tallies"], self.parameters, lines.starts, lines.stops, lines.indices,
-            lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, self.spec.batch, int(state["steps"]),
-            copies, self.spec.intercept,
-        )  # fmt: skip
+    def steps(self) -> Steps:
+        return loops.steps_for(self.spec.layout)
+
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        return state["numbers"], NOTHING, state["sums"]
 
     def settle(self, state: State) -> None:
         loops.settle(state["numbers"], state["sums"], int(state["steps"]), self.parameters)

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import entropic_loop as loops
+from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, StepChange
-from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.learner import RowLearner, StepChange
+from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, dual_factor, sigmas_of
-from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
-from streampgs.losses import LOSSES, Vector
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Role, State, counter
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 from streampgs.options.solvers import SMALLEST_P, SOLVERS, Needs
@@ -67,7 +68,7 @@ class EntropicCandidates(PgsCandidates):
         return replace(options, loss=leader.loss, ball=leader.own.ball)
 
 
-class Entropic(Learner):
+class Entropic(RowLearner):
     """Lanes that differ in the ball, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = EntropicOptions
@@ -76,7 +77,7 @@ class Entropic(Learner):
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
+        super().__init__(specs, loops.PARAMETERS)
         average = Field((COORDINATE, LANE), Merge.MEAN, Role.AVERAGE)
         self.stretches = Stretches({"iterate_sum": average}, self.spec.own.returns == AVERAGE)
         self.fields = {
@@ -84,21 +85,18 @@ class Entropic(Learner):
             "steps": counter(Merge.MEAN),
             **self.stretches.fields,
         }
-        self.parameters = self.target_parameters(loops.PARAMETERS)
         for column, s in enumerate(specs):
             self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, s.own.ball
-        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
 
     def check(self, state: State) -> None:
         require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
         require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        state["steps"][...] = self._advance(
-            state["dual"], state["iterate_sum"], state["tallies"], self.parameters, lines.starts, lines.stops,
-            lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, self.spec.batch,
-            int(state["steps"]), copies, self.spec.intercept,
-        )  # fmt: skip
+    def steps(self) -> Steps:
+        return loops.steps_for(self.spec.layout)
+
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        return state["dual"], state["iterate_sum"], NOTHING
 
     def change_steps(self, state: State, change: StepChange) -> None:
         """λ and its divisor are multiplied by the same number, so w stays."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import decode
 from streampgs.base.errors import Diverged
+from streampgs.kernels.row_steps import Steps, advance_for
 from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lines import EmptyRow, Lines, Scale
+from streampgs.learn.lines import NOTHING, EmptyRow, Lines, Scale, rows_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, Each, Fields, Role, Sizes, State
-from streampgs.losses import Vector
+from streampgs.learn.state import COORDINATE, LANE, Array, Each, Fields, Role, Sizes, State
+from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.solvers import LEARNERS, Needs
 
@@ -283,6 +284,33 @@ class Learner(ABC):
         return np.zeros(self.width, np.bool_)
 
     remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
+
+
+class RowLearner(Learner):
+    """A learner that steps row by row, with the loop that all of these share: see kernels/row_steps.py."""
+
+    def __init__(self, specs: Sequence[LaneSpec], parameters: int) -> None:
+        """`parameters`: rows of the array of parameters."""
+        super().__init__(specs)
+        self.parameters = self.target_parameters(parameters)
+
+    @abstractmethod
+    def steps(self) -> Steps:
+        """What it does in a step."""
+
+    @abstractmethod
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        """The arrays of its steps."""
+
+    @cached_property
+    def _advance(self) -> Callable[..., int]:
+        return advance_for(self.steps(), LOSSES[self.spec.loss], self.spec.layout)
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        state["steps"][...] = self._advance(
+            *self.arrays(state), state["tallies"], state.get("stopped", NOTHING), self.parameters, rows_of(lines), first,
+            stop, self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
+        )  # fmt: skip
 
 
 def _rehearse(learner: Learner) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.kernels.placing_loop import squared_norms
+from streampgs.kernels.row_steps import RowArrays
 from streampgs.kernels.rows import Rows
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES, Loss, Vector
@@ -59,6 +60,16 @@ def labels_of(lines: Lines) -> NDArray[np.float64]:
     """With a column for each label."""
     return lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
 
+
+def rows_of(lines: Lines) -> RowArrays:
+    """The rows as compiled loops take them."""
+    return RowArrays(
+        lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets
+    )
+
+
+NOTHING = np.zeros(1)
+"""For arrays of a loop that a solver does not use."""
 
 JudgedOn = Literal["table", "sample", "race"]
 """Where candidates are judged: on the folds of a small table, on a sample of a large one, or while they train."""

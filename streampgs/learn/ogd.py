@@ -7,17 +7,14 @@ That is PGS with p = 2 and t0 = 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
-from streampgs.learn.lines import Lines, Scale
+from streampgs.learn.lines import Scale
 from streampgs.learn.pgs import Pgs
 from streampgs.learn.pgs_options import AVERAGE, PgsCandidates, PgsOptions
-from streampgs.learn.state import State
 from streampgs.options.commands import ModelOptions
 
 
@@ -42,17 +39,3 @@ class Ogd(Pgs):
     Options: ClassVar[type] = OgdOptions
     candidates: ClassVar[Candidates] = OgdCandidates()
     remedy_of_divergence = "give a larger --sigma, or use `--solver pgs`, whose first steps are shorter"
-
-    def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
-        self._first_parameters = self.parameters.copy()
-        self._first_parameters[loops.T0] = 1.0
-
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        """Before the first step λ is 0, and so are the weights for any divisor. The loop would divide by t + t0 = 0."""
-        if int(state["steps"]) == 0 and first < stop:
-            begun = min(first + self.spec.batch, stop)
-            self._run_with(self._first_parameters, state, lines, first, begun, copies)
-            first = begun
-        if first < stop:
-            self._run_with(self.parameters, state, lines, first, stop, copies)

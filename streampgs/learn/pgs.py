@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from streampgs.base.checks import require
 from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
-from streampgs.learn.averaging import TALLIES, Stretches
+from streampgs.kernels.row_steps import Steps
+from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner, StepChange
-from streampgs.learn.lines import Lines, labels_of
+from streampgs.learn.learner import Candidates, RowLearner, StepChange
+from streampgs.learn.lines import NOTHING
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, dual_factor
-from streampgs.learn.state import COORDINATE, LANE, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
-from streampgs.losses import LOSSES, Vector
+from streampgs.learn.state import COORDINATE, LANE, Array, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
+from streampgs.losses import Vector
 
 # Everything derived from λ is rebuilt at fixed step numbers, never when a checkpoint is written: a pause must not change
 # anything.
@@ -27,7 +28,7 @@ _REBUILD_STEPS = 1 << 18
 _LINE_BYTES = 64
 
 
-class Pgs(Learner):
+class Pgs(RowLearner):
     """Lanes that differ in σ, t0, the ball, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = PgsOptions
@@ -37,21 +38,21 @@ class Pgs(Learner):
     )
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
+        super().__init__(specs, loops.PARAMETERS)
         s, layout = self.spec, PgsLayout(self.spec)
-        self.returns, self._raised = s.own.returns, layout.raised
+        self.returns, self._raised, self._averaging = s.own.returns, layout.raised, layout.averaging
         self.stretches, self.fields = layout.stretches, layout.fields
-        self.parameters = self._parameters()
-        self._advance = loops.advance_for(LOSSES[s.loss], s.norm.p, s.layout, self.width, layout.averaging)
+        for column, spec in enumerate(self.columns):
+            radius = math.inf if spec.own.ball is None else spec.own.ball
+            self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = spec.sigma, spec.own.t0, radius
         self._rebuild = loops.rebuild_for(s.norm.p, self.width, layout.averaging)
         self._merge = PgsMerge(s.norm.p, self.width, layout.averaging)
 
-    def _parameters(self) -> Vector:
-        rows = self.target_parameters(loops.PARAMETERS)
-        for column, s in enumerate(self.columns):
-            radius = math.inf if s.own.ball is None else s.own.ball
-            rows[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, radius
-        return rows
+    def steps(self) -> Steps:
+        return loops.steps_for(self.spec.norm.p, self.spec.layout, self.width, self._averaging)
+
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        return state["coordinates"], NOTHING, state["scalars"]
 
     def check(self, state: State) -> None:
         require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")
@@ -59,17 +60,6 @@ class Pgs(Learner):
         require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
 
     # Steps.
-
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        self._run_with(self.parameters, state, lines, first, stop, copies)
-
-    def _run_with(self, parameters: Vector, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        s = self.spec
-        state["steps"][...] = self._advance(
-            state["coordinates"], state["scalars"], parameters, lines.starts, lines.stops, lines.indices,
-            lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, s.batch, int(state["steps"]), copies,
-            s.intercept,
-        )  # fmt: skip
 
     def steps_left(self, state: State) -> int:
         steps = int(state["steps"])
@@ -243,7 +233,7 @@ class PgsLayout:
     def _scalars(self, sizes: Sizes) -> State:
         whole = np.zeros((loops.SCALARS, sizes[LANE]))
         names = {"power_sum": loops.POWER_SUM, "power_scale": loops.SCALE, "multiplier_sum": loops.MULTIPLIER_SUM}
-        tallies = whole[loops.REGULARIZER_TALLY : loops.REGULARIZER_TALLY + TALLIES]
+        tallies = whole[loops.TALLIES :]
         return {"scalars": whole, "tallies": tallies, **{name: whole[row] for name, row in names.items()}}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import smidas_loop as loops
+from streampgs.kernels.row_steps import Steps
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
-from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.lines import Scale
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
-from streampgs.losses import LOSSES, Vector
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.solvers import MOST_SHRINK_EVERY, SOLVERS, Needs
 
 _LARGEST_Q = 1000
-_COST_OF_ENTRY = (
-    10.0  # the time of a step for a number of a row, as a multiple of the time for a feature when all shrink
-)
+# The time of a step for a number of a row, as a multiple of the time for a feature when all shrink.
+_COST_OF_ENTRY = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,8 @@ class SmidasCandidates(L1StepCandidates):
     def norm(self, scale: Scale) -> PNorm:
         return norm_for(scale.features)
 
-    def own(self, options: ModelOptions, scale: Scale, l1: float, step: float) -> SmidasOptions:
-        return SmidasOptions(l1, step, _shrink_every(options, scale))
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=SmidasOptions(0.0, 1.0, 1))]
+    def own(self, options: ModelOptions, scale: Scale | None, l1: float, step: float) -> SmidasOptions:
+        return SmidasOptions(l1, step, _shrink_every(options, scale) if scale else 1)
 
 
 def _shrink_every(options: ModelOptions, scale: Scale) -> int:
@@ -79,63 +76,54 @@ class Smidas(StepLearner):
     needs: ClassVar[Needs] = SOLVERS["smidas"].needs
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
-        self.q = round(self.spec.norm.q)
-        if self.spec.norm.q != self.q or self.q > _LARGEST_Q:
+        super().__init__(specs, loops.PARAMETERS)
+        q = round(self.spec.norm.q)
+        if self.spec.norm.q != q or q > _LARGEST_Q:
             raise ValueError(f"a norm with q = {self.spec.norm.q}, which is not a whole number up to {_LARGEST_Q}")
-        coordinates, scalars = Pack("coordinates", _coordinates), Pack("scalars", _scalars)
-        derived = Field((LANE,), Merge.DERIVED, pack=scalars)
+        coordinates = Pack("coordinates", _coordinates)
+        scalar = Field((LANE,), Merge.DERIVED, low=0.0, pack=Pack("scalars", _scalars))
         self.fields = {
             "dual": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=coordinates),
             "raised": Field((COORDINATE, LANE), Merge.DERIVED, pack=coordinates),
-            "power_sum": derived._replace(low=0.0),
-            "power_scale": derived._replace(low=0.0),
-            "shrunk": counter(Merge.MEAN),
+            **dict.fromkeys(("power_sum", "power_scale", "shrunk"), scalar),
             "steps": counter(Merge.MEAN),
             "stopped": STOPPED,
             **self.stretches.fields,
         }
-        self.parameters = self.target_parameters(loops.PARAMETERS)
-        self.parameters[loops.STEP] = [s.own.step for s in specs]
         self.parameters[loops.SHRINK] = [s.own.step * s.scaled_l1 for s in specs]
-        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
+        self.parameters[loops.POWER], self.parameters[loops.EVERY] = q, self.spec.own.shrink_every
+
+    def steps(self) -> Steps:
+        return loops.steps_for(self.spec.layout)
+
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        """Each lane's numbers are neighbours: shrinking goes over all of them."""
+        return state["dual"].T, state["raised"].T, state["scalars"]
 
     def check(self, state: State) -> None:
-        require(bool(state["shrunk"] <= state["steps"]), "weights that have shrunk in steps to come")
-
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        s = self.spec
-        state["steps"][...], state["shrunk"][...] = self._advance(
-            state["dual"].T, state["raised"].T, state["scalars"], state["stopped"], state["tallies"], self.parameters,
-            lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first,
-            stop, s.batch, int(state["steps"]), int(state["shrunk"]), copies, s.intercept, self.q, s.own.shrink_every,
-        )  # fmt: skip
+        require(bool((state["shrunk"] <= state["steps"]).all()), "weights that have shrunk in steps to come")
 
     def settle(self, state: State) -> None:
         """Make up the shrinking of the last steps."""
-        missed = int(state["steps"] - state["shrunk"])
-        loops.shrink_all(
-            state["dual"].T, state["raised"].T, state["scalars"], missed * self.parameters[loops.SHRINK], self.q
-        )
-        state["shrunk"][...] = state["steps"]
+        loops.settle(*self.arrays(state), int(state["steps"]), self.parameters)
 
-    def rebuild(self, state: State) -> None:
-        loops.shrink_all(state["dual"].T, state["raised"].T, state["scalars"], np.zeros(self.width), self.q)
+    rebuild = settle
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """Of the last step, as if it had shrunk θ."""
-        missed = int(state["steps"] - state["shrunk"])
-        amount = missed * float(self.parameters[loops.SHRINK, lane])
-        found: Vector = loops.weights_of(state["dual"].T[lane], amount, self.q)
-        return found if at is None else found[at]
+        dual, raised = (np.ascontiguousarray(state[name][:, [lane]].T) for name in ("dual", "raised"))
+        scalars, parameters = state["scalars"][:, [lane]], self.parameters[:, [lane]]
+        multipliers = loops.settle(dual, raised, scalars, int(state["steps"]), parameters)
+        weights = multipliers[0] * raised[0]
+        return np.asarray(weights if at is None else weights[at])
 
 
 def _coordinates(sizes: Sizes) -> State:
-    """Each lane's numbers are neighbours: shrinking goes over all of them."""
     whole = np.zeros((2, sizes[LANE], sizes[COORDINATE]))
     return {"coordinates": whole, "dual": whole[0].T, "raised": whole[1].T}
 
 
 def _scalars(sizes: Sizes) -> State:
     whole = np.zeros((loops.SCALARS, sizes[LANE]))
-    return {"scalars": whole, "power_sum": whole[loops.POWER_SUM], "power_scale": whole[loops.SCALE]}
+    names = {"power_sum": loops.POWER_SUM, "power_scale": loops.SCALE, "shrunk": loops.SHRUNK}
+    return {"scalars": whole, **{name: whole[row] for name, row in names.items()}}
