@@ -15,7 +15,7 @@ from typing import Any
 from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.learner import Learner, learner_named
+from streampgs.learn.learner import Certified, Learner, learner_named
 from streampgs.learn.norms import EUCLID
 from streampgs.losses import LOSSES
 from streampgs.options.commands import ModelOptions
@@ -101,7 +101,7 @@ CAPABILITIES = (
     Capability("`--threads`", lambda column: not column.needs.columns, {"threads": 2}),
     Capability("`--batch`", _has_steps, {"batch": 4}),
     Capability("`--kernel`", lambda column: not column.needs.columns, {"kernel": "rbf"}),
-    Capability("`--target-gap`: a bound on the distance from the optimum", lambda c: c.learner.is_certified(),
+    Capability("`--target-gap`: a bound on the distance from the optimum", lambda c: issubclass(c.learner, Certified),
         {"target_gap": 1e6}),
     Capability("streams", _has_steps),
     Capability("more than two classes, several labels", lambda column: True),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from streampgs.base.errors import OptionError
 from streampgs.learn.lanes import Group, Lanes, have_converged, refuse_stopped
+from streampgs.learn.learner import Passes
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State
 
@@ -91,7 +92,8 @@ class Engine:
     def reach_epoch(self, epoch: int) -> bool:
         """The epochs before this one are over. True if weights have just changed, and more epochs over the same rows would
         hardly change any lane."""
-        moved = [group.learner.reach_epoch(group.state, epoch) for group in self.lanes.groups]
+        groups = self.lanes.groups
+        moved = [g.learner.reach_epoch(g.state, epoch) for g in groups if isinstance(g.learner, Passes)]
         if any(moved):
             refuse_stopped(self.lanes)
         return any(moved) and have_converged(self.lanes)

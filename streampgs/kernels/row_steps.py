@@ -124,8 +124,8 @@ def _prefetch_features(coordinates, indices, start, stop, columns):  # type: ign
 @cache
 def advance_for(steps: Steps, loss: LossFormulas, layout: str) -> Callable[..., int]:
     """advance(numbers, second, scalars, tallies, stopped, parameters, rows, first, stop, batch, t, copies, intercept): step
-    over rows [first, stop), `batch` rows a step; returns the step count after them. Each gradient and each step is counted `copies`
-    times. `stopped` counts the rows in which a lane did not learn because it had diverged."""
+    over rows [first, stop), `batch` rows a step; returns the step count after them. Each gradient and each step is counted
+    `copies` times. `stopped` counts the rows in which a lane did not learn because it had diverged."""
     value_of, slope_of = value_and_slope(loss)
     begin, dot, move, end, room_for, fixed_lanes, columns, fixed, needs_sums = steps
     prefetching_features = layout == "sparse" and columns >= _LINE_NUMBERS

@@ -119,7 +119,7 @@ def steps_for(layout: str) -> Steps:
             inverse = 1.0 / scale if scale > 0.0 else 0.0
             exponent = np.int64(parameters[POWER, lane]) - 1
             for j in range(start - 1, stop if change != 0.0 else start - 1):
-                i, value = 0, intercept
+                i, value = np.int64(0), intercept
                 if j >= start:
                     i, value = (np.int64(indices[j]) if sparse else j - start) + 1, np.float64(values[j])
                 before = abs(dual[lane, i] * raised[lane, i])

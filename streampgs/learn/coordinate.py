@@ -30,7 +30,7 @@ from streampgs.kernels.smooth_losses import SMOOTH_LOSSES
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.learner import Candidates, Certified, HoldsOut, Learner, Passes
 from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
@@ -172,7 +172,7 @@ class LaneRows:
         return self.scores, self.labels, self.weights, self.slopes
 
 
-class Coordinate(Learner):
+class Coordinate(Learner, Passes, Certified, HoldsOut):
     """Lanes that differ in l1, sigma, the target and the parameter of the loss."""
 
     needs: ClassVar[Needs] = SOLVERS["coordinate"].needs

@@ -21,7 +21,15 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import RowLearner, StepChange
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, dual_factor, sigmas_of
+from streampgs.learn.pgs_options import (
+    AVERAGE,
+    SUFFIX,
+    PgsCandidates,
+    PgsOptions,
+    automatic_t0,
+    dual_factor,
+    usual_sigma,
+)
 from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
@@ -42,7 +50,7 @@ class EntropicOptions(PgsOptions):
 
 
 class EntropicCandidates(PgsCandidates):
-    """Grids of the ball and σ; a race where σ is to be found."""
+    """Grids of the ball and σ. It is too slow to search for σ with it: the usual value of `pgs` is taken."""
 
     others: ClassVar[tuple[str, ...]] = ("ball",)
 
@@ -50,22 +58,23 @@ class EntropicCandidates(PgsCandidates):
         base, found = replace(base, intercept=scale.intercept(_LARGEST)), []
         for ball in map(float, values_of(options.ball)):
             norms = max(1.0, ball) * scale.mean_squared_norm(_LARGEST)  # the entropy is 1/B times as convex as ‖w‖₁²/2
-            for sigma in sigmas_of(options, scale, norms):
+            for sigma in values_of(options.sigma):
+                sigma = usual_sigma(scale, norms) if sigma == "auto" else float(sigma)
                 own = EntropicOptions(automatic_t0(scale.loss, sigma * scale.unit, norms), ball, SUFFIX)
                 found.append(replace(base, sigma=sigma, own=own))
         return found
 
     def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.ball)) * super().count(options, targets)
+        return len(values_of(options.ball)) * len(values_of(options.sigma))
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         return [replace(base, sigma=1.0, own=EntropicOptions(1.0, 1.0, SUFFIX))]
 
-    def searches(self, options: ModelOptions) -> bool:
-        return options.sigma == "auto"
-
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         return replace(options, loss=leader.loss, ball=leader.own.ball)
+
+    def searches(self, options: ModelOptions) -> bool:
+        return False
 
 
 class Entropic(RowLearner):

@@ -17,7 +17,15 @@ from streampgs.base.stage import Bundle
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import StepChange, lane_spec, learner_named
+from streampgs.learn.learner import (
+    Certified,
+    Converges,
+    HoldsOut,
+    StepChange,
+    Stops,
+    lane_spec,
+    learner_named,
+)
 from streampgs.learn.state import State
 from streampgs.losses import Vector
 
@@ -40,6 +48,10 @@ class Group:
         """Columns that only fill the loop's width repeat the last lane."""
         filled = places + places[-1:] * (self.learner.width - len(places))
         self.state = states.gather(self.learner.fields, filled, coordinates)
+
+    def has_stopped(self, column: int) -> bool:
+        """Whether a lane has diverged and does not learn any more, although its numbers are finite."""
+        return isinstance(self.learner, Stops) and bool(self.learner.stopped(self.state)[column])
 
 
 class Lanes:
@@ -100,12 +112,17 @@ class Lanes:
         groups = []
         for numbers in _grouped(specs):
             groups.append(Group([specs[number] for number in numbers]))
-            groups[-1].begin_from([other._place(lanes[number]) for number in numbers], self.features + 1)
+            groups[-1].begin_from([other._state_of(lanes[number]) for number in numbers], self.features + 1)
         self._set(specs, groups)
 
-    def _place(self, lane: int) -> tuple[State, int]:
+    def place(self, lane: int) -> tuple[Group, int]:
+        """Its group, and its column there."""
         group, column = self._places[lane]
-        return self.groups[group].state, column
+        return self.groups[group], column
+
+    def _state_of(self, lane: int) -> tuple[State, int]:
+        group, column = self.place(lane)
+        return group.state, column
 
     def join(self, specs: Sequence[LaneSpec], kept: Sequence[int | None]) -> None:
         """Add lanes that begin now; `kept`: for each spec the present lane that continues, or None. The new lanes' targets
@@ -140,7 +157,7 @@ class Lanes:
         certificates begin again."""
         continued = []
         for spec, lane in zip(specs, lanes, strict=True):
-            steps = int(self._place(lane)[0]["steps"])
+            steps = int(self._state_of(lane)[0]["steps"])
             before = self.specs[lane]
             continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
         self._gather_from(self, continued, lanes)
@@ -160,7 +177,7 @@ class Lanes:
 
     def change_steps(self, change: StepChange) -> None:
         """Continue with other steps; the weights do not change."""
-        steps = [int(self._place(lane)[0]["steps"]) for lane in range(len(self))]
+        steps = [int(self._state_of(lane)[0]["steps"]) for lane in range(len(self))]
         for group in self.groups:
             group.state = dict(group.state)
             group.learner.change_steps(group.state, change)
@@ -175,10 +192,9 @@ class Lanes:
 
     def weights(self, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """All weights, the intercept's coordinate first, or those of some coordinates. NaN if the lane has diverged."""
-        group, column = self._places[lane]
-        learner, state = self.groups[group].learner, self.groups[group].state
-        found = learner.weights(state, column, at)
-        return np.full(len(found), math.nan) if learner.stopped(state)[column] else found
+        group, column = self.place(lane)
+        found = group.learner.weights(group.state, column, at)
+        return np.full(len(found), math.nan) if group.has_stopped(column) else found
 
     def predictor(self, lane: int) -> tuple[Vector, float]:
         """The weights of the features and the constant that predict in the unit of the labels."""
@@ -189,19 +205,19 @@ class Lanes:
 
     def certificate(self, lane: int) -> float | None:
         """In the unit of the labels; None if there is none, or none yet."""
-        group, column = self._places[lane]
-        found = self.groups[group].learner.certificate(self.groups[group].state, column)
+        group, column = self.place(lane)
+        found = group.learner.certificate(group.state, column) if isinstance(group.learner, Certified) else None
         return self.specs[lane].in_label_units(found) if found is not None and math.isfinite(found) else None
 
     def tallies(self, lane: int) -> Tallies:
-        group, column = self._places[lane]
-        return self.groups[group].learner.tallies(self.groups[group].state, column)
+        group, column = self.place(lane)
+        return group.learner.tallies(group.state, column)
 
     def digest(self) -> str:
         """The SHA-256 of what all lanes learned, one after the other."""
         digest = hashlib.sha256()
-        for group, column in self._places:
-            learned = self.groups[group].learner.learned(self.groups[group].state, column)
+        for group, column in map(self.place, range(len(self))):
+            learned = group.learner.learned(group.state, column)
             for first in range(0, len(learned), _PART):
                 digest.update(learned[first : first + _PART].tobytes())
         return digest.hexdigest()
@@ -271,9 +287,8 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
 
 def diverged_places(lanes: Lanes) -> set[int]:
     """The places of the candidates with a lane that has diverged."""
-    stopped = [group.learner.stopped(group.state) for group in lanes.groups]
-    targets = _targets(lanes)
-    return {lane // targets for lane, (group, column) in enumerate(lanes._places) if stopped[group][column]}
+    targets, places = _targets(lanes), enumerate(map(lanes.place, range(len(lanes))))
+    return {lane // targets for lane, (group, column) in places if group.has_stopped(column)}
 
 
 def _targets(lanes: Lanes) -> int:
@@ -292,7 +307,7 @@ def refuse_stopped(lanes: Lanes) -> None:
 def relative_gap(lanes: Lanes) -> float | None:
     """The largest of all lanes; None if one is not known."""
     gaps = [
-        group.learner.relative_gap(group.state, lane)
+        group.learner.relative_gap(group.state, lane) if isinstance(group.learner, Certified) else None
         for group in lanes.groups
         for lane in range(len(group.learner.specs))
     ]
@@ -302,18 +317,19 @@ def relative_gap(lanes: Lanes) -> float | None:
 
 def have_converged(lanes: Lanes) -> bool:
     """Whether more epochs over the same rows would hardly change any lane."""
-    return all(group.learner.has_converged(group.state) for group in lanes.groups)
+    return all(isinstance(g.learner, Converges) and g.learner.has_converged(g.state) for g in lanes.groups)
 
 
 def holds_out(lanes: Lanes) -> bool:
     """Whether rows are held out now."""
-    return any(group.learner.holds_out(group.state) for group in lanes.groups)
+    return any(isinstance(g.learner, HoldsOut) and g.learner.holds_out(g.state) for g in lanes.groups)
 
 
 def release_rows(lanes: Lanes) -> None:
     """Train on the rows that were held out, too."""
     for group in lanes.groups:
-        group.learner.release_rows(group.state)
+        if isinstance(group.learner, HoldsOut):
+            group.learner.release_rows(group.state)
 
 
 def from_zero(spec: LaneSpec, length: float) -> LaneSpec:

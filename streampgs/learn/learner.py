@@ -1,8 +1,8 @@
 """What a learner is.
 
 A learner holds specs and compiled loops; everything that changes is in its state (see state.py). It declares `fields` and
-needs `run` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
-line in solvers.py.
+needs `run` and `weights`. The rest has defaults, and roles that only some learners have are classes to inherit from. A new
+learner is one file with a class like TruncatedGradient, and one line in solvers.py.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ class Candidates(ABC):
     """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
     those of a learner without a race."""
 
-    searched: ClassVar[tuple[str, ...]] = ("sigma",)
-    """The names of the numbers that a race finds."""
     others: ClassVar[tuple[str, ...]] = ()
     """Its other numbers that may have several values. Candidates that differ in them are never tied."""
     judged_by_loss: ClassVar[bool] = False
@@ -230,36 +228,8 @@ class Learner(ABC):
     def change_steps(self, state: State, change: StepChange) -> None:
         """Before all lanes continue with other steps."""
 
-    def reach_epoch(self, state: State, epoch: int) -> bool:
-        """The epochs before this one are over. Whether the weights have changed; for learners that need passes."""
-        return False
-
-    def has_converged(self, state: State) -> bool:
-        """Whether more epochs over the same rows would hardly change any lane."""
-        return False
-
     def tallies(self, state: State, lane: int) -> Tallies:
         return self.stretches.tallies(state, lane)
-
-    def certificate(self, state: State, lane: int) -> float | None:
-        """A bound on the distance from the optimum; None if the learner has none."""
-        return None
-
-    def holds_out(self, state: State) -> bool:
-        """Whether it holds rows out now."""
-        return False
-
-    def release_rows(self, state: State) -> None:
-        """The best candidate is known: train on the rows that were held out, too."""
-
-    def relative_gap(self, state: State, lane: int) -> float | None:
-        """The certificate as a share of the objective of weights 0; None if it is not known for the present rows."""
-        return None
-
-    @classmethod
-    def is_certified(cls) -> bool:
-        """Whether it has a bound on the distance from the optimum."""
-        return cls.certificate is not Learner.certificate
 
     def learned(self, state: State, lane: int) -> Vector:
         """The vector that identifies the lane's training; digests are made of it."""
@@ -279,11 +249,57 @@ class Learner(ABC):
                 f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
             )
 
-    def stopped(self, state: State) -> NDArray[np.bool_]:
-        """The lanes that have diverged and do not learn any more, although their numbers are finite."""
-        return np.zeros(self.width, np.bool_)
-
     remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
+
+
+# Roles that some learners have besides. The engine and the lanes ask for them.
+
+
+class Passes(ABC):
+    """A learner whose weights change when a pass over all rows is over."""
+
+    @abstractmethod
+    def reach_epoch(self, state: State, epoch: int) -> bool:
+        """The epochs before this one are over. Whether the weights have changed."""
+
+
+class Converges(ABC):
+    """A learner that knows whether more epochs over the same rows would hardly change any lane."""
+
+    @abstractmethod
+    def has_converged(self, state: State) -> bool: ...
+
+
+class Certified(ABC):
+    """A learner with a bound on the distance from the optimum."""
+
+    @abstractmethod
+    def certificate(self, state: State, lane: int) -> float | None:
+        """The bound; None if it is not known yet."""
+
+    def relative_gap(self, state: State, lane: int) -> float | None:
+        """The certificate as a share of the objective of weights 0; None if it is not known for the present rows."""
+        return None
+
+
+class HoldsOut(ABC):
+    """A learner that holds out rows to compare candidates."""
+
+    @abstractmethod
+    def holds_out(self, state: State) -> bool:
+        """Whether it holds rows out now."""
+
+    @abstractmethod
+    def release_rows(self, state: State) -> None:
+        """The best candidate is known: train on the rows that were held out, too."""
+
+
+class Stops:
+    """A learner whose lanes stop when they have diverged, although their numbers are finite."""
+
+    def stopped(self, state: State) -> NDArray[np.bool_]:
+        """The lanes that do not learn any more. The state has a field `stopped`, with the number of reasons."""
+        return np.asarray(state["stopped"] > 0.0)
 
 
 class RowLearner(Learner):
@@ -316,11 +332,13 @@ class RowLearner(Learner):
 def _rehearse(learner: Learner) -> None:
     state = learner.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
     learner.step(state, EmptyRow(), 0, 1)
-    learner.reach_epoch(state, 1)
+    if isinstance(learner, Passes):
+        learner.reach_epoch(state, 1)
     learner.settle(state)
     learner.rebuild(state)
     learner.weights(state, 0)
-    learner.certificate(state, 0)
+    if isinstance(learner, Certified):
+        learner.certificate(state, 0)
 
 
 def lane_spec(record: dict[str, Any]) -> LaneSpec:

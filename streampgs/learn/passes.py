@@ -20,7 +20,7 @@ from streampgs.kernels import pass_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.learner import Candidates, Certified, Converges, HoldsOut, Learner, Passes, Stops
 from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER
@@ -85,7 +85,7 @@ def safe_step(scale: Scale, sigma: float) -> float:
     return 1.0 / (scale.loss.curvature * max(scale.largest_square(EUCLID), 1e-300) / scale.unit + sigma)
 
 
-class PassLearner(Learner):
+class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
     """`points` holds for each coordinate the weights, and a direction along which the gradient is taken, if there is one."""
 
     needs: ClassVar[Needs] = Needs(passes=True, smooth=True)
@@ -154,9 +154,6 @@ class PassLearner(Learner):
     @abstractmethod
     def finish_pass(self, state: State) -> None:
         """Change the weights: all rows have been visited once."""
-
-    def stopped(self, state: State) -> NDArray[np.bool_]:
-        return np.asarray(state["stopped"] > 0.0)
 
     # Results.
 

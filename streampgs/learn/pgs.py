@@ -15,7 +15,7 @@ from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, RowLearner, StepChange
+from streampgs.learn.learner import Candidates, Certified, RowLearner, StepChange
 from streampgs.learn.lines import NOTHING
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, dual_factor
@@ -28,7 +28,7 @@ _REBUILD_STEPS = 1 << 18
 _LINE_BYTES = 64
 
 
-class Pgs(RowLearner):
+class Pgs(RowLearner, Certified):
     """Lanes that differ in σ, t0, the ball, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = PgsOptions

@@ -62,6 +62,9 @@ class SgdCandidates(Candidates):
     def count(self, options: ModelOptions, targets: int) -> int:
         return len(values_of(options.sigma)) * len(values_of(options.step))
 
+    def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        return replace(options, loss=leader.loss, step=leader.own.step)
+
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         return [replace(base, own=SgdOptions(1.0))]
 

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
 from streampgs.kernels.row_steps import STEP
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, RowLearner
+from streampgs.learn.learner import Candidates, RowLearner, Stops
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
-from streampgs.learn.state import LANE, Field, Merge, State
+from streampgs.learn.state import LANE, Field, Merge
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 
@@ -74,7 +71,7 @@ class L1StepCandidates(Candidates):
         return [replace(base, own=self.own(options, None, 0.0, 1.0))]
 
 
-class StepLearner(RowLearner):
+class StepLearner(RowLearner, Stops):
     """A lane that diverges stops, so that the others can continue. It needs a field `stopped`."""
 
     remedy_of_divergence = "in a new run give a smaller --step, or scale the features or the weights of rows down"
@@ -82,6 +79,3 @@ class StepLearner(RowLearner):
     def __init__(self, specs: Sequence[LaneSpec], parameters: int) -> None:
         super().__init__(specs, parameters)
         self.parameters[STEP] = [s.own.step for s in specs]
-
-    def stopped(self, state: State) -> NDArray[np.bool_]:
-        return np.asarray(state["stopped"] > 0.0)

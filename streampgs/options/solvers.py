@@ -83,8 +83,7 @@ class StepChoices:
     # fmt: off
     step: float | Literal["auto"] | tuple[float, ...] = option("auto",
         Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
-        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: the best of several, found "
-        "in the first half epoch, or by cross-validation on a small table; for gradient-descent, from the norms of the rows.")
+        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: from the norms of the rows.")
     # fmt: on
 
 
@@ -141,8 +140,6 @@ class Needs:
     """A loss with a continuous slope."""
     all_weights: bool = False
     """A step takes time in proportion to the features, not to the numbers in its rows."""
-    entry_cost: float = 1.0
-    """The time that a step takes for a number of a row, roughly, as a multiple of that of `pgs`."""
 
 
 class Solver(NamedTuple):
@@ -215,7 +212,7 @@ SOLVERS = {
         refuse=_refuse_without_ball,
     ),
     "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
-    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices), Needs(entry_cost=5.0)),
+    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
     "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
     "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
     "gradient-descent": Solver(

@@ -19,7 +19,7 @@ from streampgs.data.budget import memory_needed, refuse_too_many_supports, table
 from streampgs.data.refresh import Refreshed, Refresher
 from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening
-from streampgs.learn.learner import learner_named
+from streampgs.learn.learner import Certified, learner_named
 from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, NewLimits, Resources
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
@@ -378,7 +378,7 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
             f"--target-accuracy with `--loss {options.losses[0]}`, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
-    if limits.target_gap is not None and not learner_named(learner_for(options)).is_certified():
+    if limits.target_gap is not None and not issubclass(learner_named(learner_for(options)), Certified):
         with_l1 = " and --l1" * bool(SOLVERS[options.solver].with_l1)
         raise OptionError(
             f"--target-gap with `--solver {options.solver}{with_l1}`: there is no certificate",

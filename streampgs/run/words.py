@@ -199,8 +199,7 @@ def _choices_text(spec: LaneSpec) -> str:
 def cross_validated_text(race: Race) -> str:
     rows, chosen = counted(race.progress.marks[-1].judged, "row"), race.leading()
     differ = len({replace(each, sigma=1.0, own=None) for each in race.candidates}) > 1
-    searched = learner_named(chosen.learner).candidates.searched
-    best = _choices_text(chosen) if differ else ", ".join(f"{name} {chosen.choices[name]:.3g}" for name in searched)
+    best = _choices_text(chosen) if differ else f"sigma {chosen.sigma:.3g}"
     how = "judged on the validation rows" if race.validation is not None else f"judged on {rows} not trained on"
     return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
 

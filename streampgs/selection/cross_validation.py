@@ -24,6 +24,7 @@ from streampgs.kernels.randomness import key_of, random_words
 from streampgs.kernels.rows import rows_at
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import Passes
 from streampgs.options.commands import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
@@ -130,7 +131,7 @@ class CrossValidation:
             words = random_words(key_of(self.seed, "fold", fold, first), counters).reshape(len(epochs), len(rows))
             visits = rows_at(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
             for group in lanes.groups:
-                if group.learner.needs.passes:
+                if isinstance(group.learner, Passes):
                     for place, epoch in enumerate(epochs):
                         group.learner.step(group.state, visits, place * len(rows), (place + 1) * len(rows))
                         group.learner.reach_epoch(group.state, epoch + 1)
@@ -159,27 +160,23 @@ def _renumbered(window: Window, numbers: NDArray[np.uint32]) -> Window:
     return found
 
 
-def sampled_rows(window: Window, lanes: int, touched: float = 0.0, entry_cost: float = 1.0) -> tuple[int, int] | None:
+def sampled_rows(window: Window, lanes: int) -> tuple[int, int] | None:
     """Of how many rows the sample of a window consists, besides those that judge, and for how many epochs candidates train
     on it. None where it has too few rows, or they would take too long."""
-    work = max(1.0, entry_cost * (window.entries / max(1, window.rows) + touched) * lanes)
+    work = max(1.0, window.entries / max(1, window.rows) * lanes)
     rows = min(_MOST_SAMPLED, window.different_rows * 2 // 3, int(_USUAL_WORK / (_EPOCHS_OF_SAMPLE * work)))
     if rows < _FEWEST_SAMPLED:
         return None
     return rows, max(_EPOCHS_OF_SAMPLE, min(default_epochs(rows) // 2, int(_USUAL_WORK / (rows * work))))
 
 
-def epochs_for(
-    window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0, entry_cost: float = 1.0
-) -> int | None:
+def epochs_for(window: Window, lanes: int, by_passes: bool = False) -> int | None:
     """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
     divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
-    so the number of epochs does not depend on that of rows. `touched`: weights that each row touches besides those of its
-    own features. `entry_cost`: of one of these, as a multiple of the usual cost."""
-    work, fewest = max(1, int(window.entries + touched * window.rows) * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
+    so the number of epochs does not depend on that of rows."""
+    work, fewest = max(1, window.entries * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
     if not (window.is_whole_table and 2 <= window.rows <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
         return None
-    work = int(entry_cost * work)
     return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
 

@@ -95,7 +95,7 @@ def _fields(options: ModelOptions, targets: int, rows: int) -> set[int]:
     count, searches = candidates.count(options, targets), candidates.searches(options)
     if searches and rows <= MOST_CROSS_VALIDATED:
         return {1, max(count, len(WHOLE_LADDER))}
-    if searches and options.sigma == "auto" and candidates.searched == ("sigma",):
+    if searches and options.sigma == "auto":
         return {1, count}
     return {count, *(heat.survivors for heat in heats_for(count, max(1, rows), searches))}
 
@@ -187,24 +187,23 @@ def _search(
     if not candidates.searches(options):
         return None
     features = max(features, window.largest_index + 1)
-    touched = features / options.batch if needs.all_weights else 0.0
     search = CrossValidation(window, race.validation, targets, features, 0, options.seed)
     lanes = len(targets) * candidates.count(options, len(targets))
-    epochs = epochs_for(window, lanes, needs.passes, touched, needs.entry_cost)
+    epochs = epochs_for(window, lanes, needs.passes)
     if epochs is not None:
         search = replace(search, epochs=epochs)
-    elif needs.passes or options.sigma != "auto" or candidates.searched != ("sigma",):
+    elif needs.passes or options.sigma != "auto":
         return None
     else:
         lanes = len(targets) * len(candidates_for(window.rows, "sample"))
-        sample = sampled_rows(window, lanes, touched, needs.entry_cost)
+        sample = sampled_rows(window, lanes)
         if sample is None:
             return None
         search = replace(search, sampled=sample[0], epochs=sample[1])
     of_feature = _lane_bytes(options)
     if needs.passes:
         search = replace(search, lane_bytes=of_feature)
-    return search if needs.all_weights or not of_feature else search.of_own_features()
+    return search.of_own_features() if of_feature else search
 
 
 def _judged_on(search: CrossValidation | None) -> JudgedOn:

@@ -50,11 +50,11 @@ def table(tmp_path: Path) -> Path:
 
 
 @every_solver
-@pytest.mark.parametrize(("step", "threads"), [(0.02, 1), (0.02, 2), ("auto", 1)])
-def test_a_pause_changes_nothing(table: Path, tmp_path: Path, solver: str, step: Any, threads: int) -> None:
-    options = {**SOLVERS[solver], "l1": (1e-3, 1e-2), "step": step, "threads": threads}
-    if solver == "pgs":  # has no step, and races over sigma with a single l1
-        options |= {"l1": 1e-3 if options.pop("step") == "auto" else (1e-3, 1e-2)}
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pause_changes_nothing(table: Path, tmp_path: Path, solver: str, threads: int) -> None:
+    options: dict[str, Any] = {**SOLVERS[solver], "l1": (1e-3, 1e-2), "threads": threads}
+    if solver != "pgs":
+        options["step"] = 0.02
     whole = streampgs.train(table, run=tmp_path / "whole", epochs=10, **options)
     streampgs.train(table, run=tmp_path / "paused", rows=1234, **options)
     for rows in (2345, 4321, 50_001):
@@ -62,7 +62,7 @@ def test_a_pause_changes_nothing(table: Path, tmp_path: Path, solver: str, step:
     paused = streampgs.resume(tmp_path / "paused", epochs=10)
     assert paused.dual_sha256 == whole.dual_sha256
     assert paused.chosen == whole.chosen
-    assert whole.lanes == (1 if step == "auto" else 2)
+    assert whole.lanes == 2
     assert whole.gap is None
 
 
@@ -83,22 +83,11 @@ def test_most_weights_are_exactly_zero_and_the_model_predicts(table: Path, tmp_p
     assert evaluate(model, [str(tmp_path / "test")])["accuracy"] > 0.75
 
 
-@pytest.mark.parametrize("searched", ["in a race", "by cross-validation"])
 @pytest.mark.parametrize("solver", ["truncated-gradient", "smidas"])
-def test_the_step_that_is_found_is_nearly_as_good_as_the_best_one(
-    table: Path, tmp_path: Path, solver: str, searched: str
-) -> None:
+def test_the_usual_step_predicts_well(table: Path, tmp_path: Path, solver: str) -> None:
     write(tmp_path / "test" / "0.arrow", 2000, seed=7)
-    memory = SMALL if searched == "in a race" else {}
-    losses = {}
-    for step in ("auto", 1e-3, 1e-2, 0.1, 1.0):
-        run = tmp_path / str(step)
-        report = streampgs.train(table, run=run, solver=solver, l1=1e-3, step=step, epochs=6, **memory)
-        losses[step] = evaluate(streampgs.Model.load(run), [str(tmp_path / "test")])["log_loss"]
-        assert report.lanes == 1
-    found = losses.pop("auto")
-    assert found < 1.1 * min(losses.values())
-    assert found < 0.7 * max(losses.values()), "all steps are good, so the test shows nothing"
+    streampgs.train(table, run=tmp_path / "run", solver=solver, l1=1e-3, epochs=6)
+    assert evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "test")])["accuracy"] > 0.75
 
 
 @every_solver

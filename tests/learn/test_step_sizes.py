@@ -1,8 +1,7 @@
-"""Steps that are found: which ones race, and lanes whose steps are too large."""
+"""Lanes whose steps of a fixed size are too large."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,9 @@ import pytest
 
 from streampgs.base.errors import Diverged
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.learner import StepChange, learner_named
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.smidas import SmidasOptions, norm_for
-from streampgs.learn.step_sizes import STEP_LADDER, WHOLE_LADDER, L1StepOptions, ladder
-from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
+from streampgs.learn.step_sizes import L1StepOptions
 
 from .windows import Training, bits, window
 
@@ -56,26 +53,3 @@ def test_training_ends_with_an_error_if_all_candidates_for_a_target_have_diverge
         training.advance(rows, 0, ROWS)
     assert "--step" in raised.value.remedy
     Training(specs[1:], FEATURES).keeping([1, 2]).advance(rows, 0, 1)
-
-
-@pytest.mark.parametrize("targets", [1, 2, 5, 10, 40, 200])
-@pytest.mark.parametrize("rungs", [STEP_LADDER, WHOLE_LADDER])
-def test_as_many_steps_race_as_the_number_of_candidates_allows(targets: int, rungs: tuple[float, ...]) -> None:
-    steps = ladder(rungs, ModelOptions(solver="smidas", l1=1e-4), targets, 1)
-    assert list(steps) == sorted(steps)
-    assert len(steps) == 1 or len(steps) * targets <= MOST_CANDIDATES
-    assert len(steps) > 1 or 2 * targets > MOST_CANDIDATES
-
-
-@every_kind
-def test_longer_rows_make_steps_shorter_and_leave_the_weights(kind: str) -> None:
-    rows = window(ROWS, FEATURES, "sparse", classes=False)
-    training = Training([lane(kind, 0.01), lane(kind, 0.02)], FEATURES)
-    training.advance(rows, 0, 100)
-    before = [training.weights(number) for number in range(2)]
-    training.lanes.change_steps(StepChange(1.0, 2.0, 5.0))
-    for number in range(2):
-        np.testing.assert_allclose(training.weights(number), before[number], rtol=1e-12)
-        assert training.specs[number].own.step == pytest.approx((number + 1) * 0.01 * 2.0 / 5.0)
-    fresh = learner_named(kind).candidates.from_zero(training.specs[0], 5.0)
-    assert fresh == replace(training.specs[0])
