@@ -43,7 +43,10 @@ def steps_for(layout: str) -> Steps:
 
     @inlinable
     def begin(direction, iterate_sum, scalars, room, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
-        if scalars[SCALE].min() < _SMALLEST_SCALE:
+        small = False
+        for lane in range(multipliers.size):
+            small |= scalars[SCALE, lane] * parameters[DECAY, lane] ** copies < _SMALLEST_SCALE
+        if small:
             _fold(direction, iterate_sum, scalars)
         for lane in range(multipliers.size):
             multipliers[lane] = scalars[SCALE, lane]
