@@ -1,6 +1,12 @@
 """Learners of whole passes: they sum losses and gradients over all rows, and change their weights at the end of each pass.
 
 Their problem is that of PGS with p = 2: F(w) = σ/2·‖w‖² + mean loss, the intercept included.
+
+Gradient descent has steps of a fixed size, w ← w - η·∇F(w), and returns the average of all iterates.
+
+L-BFGS is the batch baseline. Each pass gives one gradient, at a trial point w + a·d. The direction d comes from the last moves
+and the changes of the gradient that they caused (Liu & Nocedal 1989). A pass sums the losses at w as well as at the trial
+point, so that the line search compares values over the same rows, also when rows were added or removed since the pass before.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
+from streampgs.kernels import lbfgs_loop
 from streampgs.kernels import pass_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
@@ -23,18 +30,23 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Certified, Converges, HoldsOut, Learner, Passes, Stops
 from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER
-from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Role, State, counter
+from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, usual_sigma
+from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
-from streampgs.options.solvers import Needs
+from streampgs.options.solvers import SOLVERS, Needs
 
 # Training is over when the certificate is below this share of the mean loss of weights that are zero.
 _CONVERGED = 1e-6
 # σ in units of curvature·mean ‖x‖²/rows, where validation rows tell which one is best.
 _LADDER = WHOLE_LADDER[::2]
 _NONE_HELD = np.empty(0, np.bool_)
+PAIRS = 10
+"""So many moves are remembered."""
+# Of the largest second derivative of a loss: its usual mean over rows.
+_USUAL_CURVATURE = 0.25
+_MOST_PAIRS = 1 << 52
 
 
 @dataclass(frozen=True)
@@ -177,3 +189,145 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
         return all(
             stopped[lane] or self.certificate(state, lane) <= _CONVERGED * spec.own.loss_at_zero for lane, spec in specs
         )
+
+
+# Gradient descent.
+
+
+@dataclass(frozen=True)
+class DescentOptions(PassOptions):
+    step: float
+    varies: ClassVar[tuple[str, ...]] = ("sigma", "step")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.step > 0.0, f"step {self.step}")
+
+
+class DescentCandidates(PassCandidates):
+    """It is too slow to search for σ with it: the usual value of `pgs` is taken."""
+
+    def sigmas(self, options: ModelOptions, scale: Scale) -> list[float]:
+        if options.sigma == "auto":
+            return [usual_sigma(scale, scale.mean_squared_norm(EUCLID))]
+        return super().sigmas(options, scale)
+
+    def searches(self, options: ModelOptions) -> bool:
+        return False
+
+    def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        loss, found = scale.mean_loss_at_zero(), []
+        for sigma in self.sigmas(options, scale):
+            for step in values_of(options.step):
+                chosen = safe_step(scale, sigma) if step == "auto" else float(step)
+                found.append(replace(base, sigma=sigma, own=DescentOptions(loss_at_zero=loss, step=chosen)))
+        return found
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.sigma)) * len(values_of(options.step))
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, sigma=1.0, own=DescentOptions(loss_at_zero=1.0, step=1.0))]
+
+
+class GradientDescent(PassLearner):
+    """Lanes that differ in σ, the step, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = DescentOptions
+    candidates: ClassVar[Candidates] = DescentCandidates()
+    needs: ClassVar[Needs] = SOLVERS["gradient-descent"].needs
+    remedy_of_divergence = "in a new run give a smaller --step, or scale the features or the weights of rows down"
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        self.fields = {
+            **self.fields,
+            "iterate_sum": Field((COORDINATE, LANE), Merge.SAME, Role.AVERAGE),
+            "gradient_squares": Field((LANE,), Merge.SAME, Role.AVERAGE, low=0.0),
+            "iterates": counter(role=Role.AVERAGE),
+        }
+        self._steps = np.array([spec.own.step for spec in self.columns])
+
+    def finish_pass(self, state: State) -> None:
+        state["iterates"] += 1
+        loops.descend(
+            state["points"].reshape(len(state["points"]), -1), state["gradient_sum"], state["iterate_sum"],
+            state["gradient_squares"], state["sums"], self.sigmas, self._steps, state["stopped"],
+        )  # fmt: skip
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        count = int(state["iterates"])
+        if not count:
+            return super().weights(state, lane, at)
+        return np.asarray(state["iterate_sum"][slice(None) if at is None else at, lane] / count)
+
+    def gradient_square(self, state: State, lane: int) -> float | None:
+        """F of the average is at most the mean of F over the iterates."""
+        count = int(state["iterates"])
+        return float(state["gradient_squares"][lane]) / count if count else None
+
+
+# L-BFGS.
+
+
+def _row_sums(sizes: Sizes) -> State:
+    """Gradients and squares of a coordinate next to each other, as rows add to both."""
+    lanes = sizes[LANE]
+    whole = np.zeros((sizes[COORDINATE], lanes + 1))
+    return {"row_sums": whole, "gradient_sum": whole[:, :lanes], "squares": whole[:, lanes]}
+
+
+class LbfgsCandidates(PassCandidates):
+    def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        own = PassOptions(scale.mean_loss_at_zero())
+        return [replace(base, sigma=sigma, own=own) for sigma in self.sigmas(options, scale)]
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, sigma=1.0, own=PassOptions(1.0))]
+
+
+class Lbfgs(PassLearner):
+    """Lanes that differ in σ, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = PassOptions
+    candidates: ClassVar[Candidates] = LbfgsCandidates()
+    needs: ClassVar[Needs] = SOLVERS["l-bfgs"].needs
+    points: ClassVar[int] = 2
+    row_sums: ClassVar[str] = "row_sums"
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        sums = Field((COORDINATE, LANE), Merge.SUM, pack=Pack("row_sums", _row_sums))
+        self.fields = {
+            **self.fields,
+            "gradient_sum": sums,
+            "squares": sums._replace(axes=(COORDINATE,)),
+            "gradient": Field((COORDINATE, LANE), Merge.SAME),
+            "pairs": Field((PAIRS, 2, COORDINATE, LANE), Merge.SAME),
+            "products": Field((PAIRS, lbfgs_loop.PRODUCTS, LANE), Merge.SAME),
+            "numbers": Field((lbfgs_loop.NUMBERS, LANE), Merge.SAME, low=0.0),
+        }
+        self._curvature = _USUAL_CURVATURE * LOSSES[self.spec.loss].curvature
+
+    def check(self, state: State) -> None:
+        require(bool((state["numbers"][lbfgs_loop.PAIRS] <= _MOST_PAIRS).all()), "too many pairs")
+
+    def trial(self, state: State) -> Vector:
+        return np.asarray(state["numbers"][lbfgs_loop.STEP])
+
+    def finish_pass(self, state: State) -> None:
+        points = state["points"].reshape(len(state["points"]), -1)
+        lbfgs_loop.finish(
+            points, state["gradient"], state["row_sums"], state["pairs"], state["products"], state["numbers"],
+            state["sums"], self.sigmas, self._curvature, state["stopped"],
+        )  # fmt: skip
+
+    def restart_averages(self, state: State) -> None:
+        """σ may have changed, and then the gradient of F is not known any more."""
+        super().restart_averages(state)
+        state["numbers"] = state["numbers"].copy()
+        state["numbers"][lbfgs_loop.KNOWN_ROWS] = 0.0
+
+    def gradient_square(self, state: State, lane: int) -> float | None:
+        known = state["numbers"][lbfgs_loop.KNOWN_ROWS, lane] > 0.0
+        return float(state["numbers"][lbfgs_loop.GRADIENT_NORM, lane]) if known else None

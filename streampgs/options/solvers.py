@@ -203,7 +203,7 @@ SOLVERS = {
         refuse=_refuse_with_l1,
     ),
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
-    "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
+    "l-bfgs": Solver("streampgs.learn.passes:Lbfgs", (SigmaChoices,), _OF_PASSES),
     "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices), Needs(in_memory=True)),
     "entropic": Solver(
         "streampgs.learn.entropic:Entropic",
@@ -211,13 +211,11 @@ SOLVERS = {
         Needs(all_weights=True),
         refuse=_refuse_without_ball,
     ),
-    "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
-    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
+    "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", (L1Choices, StepChoices)),
+    "smidas": Solver("streampgs.learn.fixed_steps:Smidas", (L1Choices, StepChoices, SmidasChoices)),
     "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
-    "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
-    "gradient-descent": Solver(
-        "streampgs.learn.gradient_descent:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES
-    ),
+    "sgd": Solver("streampgs.learn.fixed_steps:Sgd", (SigmaChoices, StepChoices)),
+    "gradient-descent": Solver("streampgs.learn.passes:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES),
     "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
 }
 

@@ -25,19 +25,16 @@ from streampgs.engine.engine import Engine
 from streampgs.learn import state as states
 from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.entropic import EntropicOptions
-from streampgs.learn.gradient_descent import DescentOptions
+from streampgs.learn.fixed_steps import L1StepOptions, SgdOptions, SmidasOptions, norm_for
 from streampgs.learn.kernel import KernelSolverOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Group, Lanes
 from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.ogd import OgdOptions
-from streampgs.learn.passes import PassOptions
+from streampgs.learn.passes import DescentOptions, PassOptions
 from streampgs.learn.pgs_options import PgsOptions
-from streampgs.learn.sgd import SgdOptions
-from streampgs.learn.smidas import SmidasOptions, norm_for
 from streampgs.learn.state import COORDINATE, LANE, Merge, State
-from streampgs.learn.step_sizes import L1StepOptions
 from streampgs.options.solvers import LEARNERS, SOLVERS, Needs, solver_of
 from tests.learn.plain_composite import PlainComposite
 from tests.learn.plain_descent import PlainOgd, PlainSgd

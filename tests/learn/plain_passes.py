@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lbfgs import PAIRS
+from streampgs.learn.passes import PAIRS
 from streampgs.losses import LOSSES
 
 from .plain_pgs import PlainRow, Vector, loss_slope, loss_value

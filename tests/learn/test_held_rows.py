@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampgs.learn.gradient_descent import DescentOptions
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import holds_out, release_rows
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.passes import PassOptions
+from streampgs.learn.passes import DescentOptions, PassOptions
 from tests.learn.plain_passes import EPOCH
 from tests.learn.windows import Training, window
 

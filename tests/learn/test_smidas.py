@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streampgs.base.errors import Diverged
+from streampgs.learn.fixed_steps import SmidasOptions, norm_for
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
-from streampgs.learn.smidas import SmidasOptions, norm_for
 
 from .plain_l1 import objective, optimum
 from .plain_smidas import PlainSmidas

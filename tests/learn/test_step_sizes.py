@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from streampgs.base.errors import Diverged
+from streampgs.learn.fixed_steps import L1StepOptions, SmidasOptions, norm_for
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.smidas import SmidasOptions, norm_for
-from streampgs.learn.step_sizes import L1StepOptions
 
 from .windows import Training, bits, window
 

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from streampgs.learn.fixed_steps import SmidasOptions, norm_for
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.smidas import SmidasOptions, norm_for
 
 from .plain_pgs import loss_value
 from .windows import Training, dense_window

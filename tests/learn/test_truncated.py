@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streampgs.base.errors import Diverged
+from streampgs.learn.fixed_steps import L1StepOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.step_sizes import L1StepOptions
 
 from .plain_l1 import objective, optimum
 from .windows import Training, window

@@ -9,9 +9,8 @@ from scripts.papers.l1.curves import Method, spec
 from scripts.papers.l1.problems import Problem
 from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.coordinate import CoordinateOptions
+from streampgs.learn.fixed_steps import L1StepOptions, SmidasOptions, norm_for
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.smidas import SmidasOptions, norm_for
-from streampgs.learn.step_sizes import L1StepOptions
 
 _CURVATURE = 0.25  # of the logistic loss
 _STEPS = [10.0 ** (power / 2.0) for power in range(-10, 5)]
