@@ -37,7 +37,6 @@ from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, c
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
-from streampgs.options.solvers import SOLVERS, Needs
 
 MEASURE_EVERY = 3
 """Epochs, with the global bound."""
@@ -175,7 +174,6 @@ class LaneRows:
 class Coordinate(Learner, Passes, Certified, HoldsOut):
     """Lanes that differ in l1, sigma, the target and the parameter of the loss."""
 
-    needs: ClassVar[Needs] = SOLVERS["coordinate"].needs
     Options: ClassVar[type] = CoordinateOptions
     candidates: ClassVar[Candidates] = CoordinateCandidates()
 

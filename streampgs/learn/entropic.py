@@ -34,7 +34,7 @@ from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Role, S
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
-from streampgs.options.solvers import SMALLEST_P, SOLVERS, Needs
+from streampgs.options.solvers import SMALLEST_P
 
 _LARGEST = PNorm(SMALLEST_P)
 """The norm of rows is that of their largest feature, nearly."""
@@ -82,7 +82,6 @@ class Entropic(RowLearner):
 
     Options: ClassVar[type] = EntropicOptions
     candidates: ClassVar[EntropicCandidates] = EntropicCandidates()
-    needs: ClassVar[Needs] = SOLVERS["entropic"].needs
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:

@@ -30,7 +30,7 @@ from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Array, Each, Fields, Role, Sizes, State
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
-from streampgs.options.solvers import LEARNERS, Needs
+from streampgs.options.solvers import LEARNERS
 
 
 def learner_named(name: str) -> type[Learner]:
@@ -102,7 +102,6 @@ class Candidates(ABC):
 class Learner(ABC):
     """Several lanes that step on each row together and differ in numbers only."""
 
-    needs: ClassVar[Needs] = Needs()
     Options: ClassVar[type]
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""

@@ -35,7 +35,6 @@ from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, 
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
-from streampgs.options.solvers import SOLVERS, Needs
 
 # Training is over when the certificate is below this share of the mean loss of weights that are zero.
 _CONVERGED = 1e-6
@@ -100,7 +99,6 @@ def safe_step(scale: Scale, sigma: float) -> float:
 class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
     """`points` holds for each coordinate the weights, and a direction along which the gradient is taken, if there is one."""
 
-    needs: ClassVar[Needs] = Needs(passes=True, smooth=True)
     points: ClassVar[int] = 1
     row_sums: ClassVar[str] = "gradient_sum"
     """The array of the gradients, and of squares if they are needed."""
@@ -235,7 +233,6 @@ class GradientDescent(PassLearner):
 
     Options: ClassVar[type] = DescentOptions
     candidates: ClassVar[Candidates] = DescentCandidates()
-    needs: ClassVar[Needs] = SOLVERS["gradient-descent"].needs
     remedy_of_divergence = "in a new run give a smaller --step, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
@@ -291,7 +288,6 @@ class Lbfgs(PassLearner):
 
     Options: ClassVar[type] = PassOptions
     candidates: ClassVar[Candidates] = LbfgsCandidates()
-    needs: ClassVar[Needs] = SOLVERS["l-bfgs"].needs
     points: ClassVar[int] = 2
     row_sums: ClassVar[str] = "row_sums"
 

@@ -35,7 +35,7 @@ from streampgs.learn.ogd import OgdOptions
 from streampgs.learn.passes import DescentOptions, PassOptions
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.learn.state import COORDINATE, LANE, Merge, State
-from streampgs.options.solvers import LEARNERS, SOLVERS, Needs, solver_of
+from streampgs.options.solvers import LEARNERS, SOLVERS, solver_of
 from tests.learn.plain_composite import PlainComposite
 from tests.learn.plain_descent import PlainOgd, PlainSgd
 from tests.learn.plain_entropic import PlainEntropic
@@ -440,7 +440,7 @@ def test_invalid_specs_are_refused(name: str) -> None:
             Lanes().restore(Bundle({**section.values, "specs": specs}, section.arrays))
 
 
-# Fields and needs.
+# Fields.
 
 
 @every_learner
@@ -448,15 +448,6 @@ def test_fields_are_declared_as_the_generic_functions_require(name: str) -> None
     fields = learner_named(name)(specs_of(name)).fields
     assert fields["steps"].merge is Merge.MEAN
     assert all(LANE not in field.axes[:-1] for field in fields.values())
-
-
-@every_learner
-def test_columns_that_a_source_does_not_give_are_refused(name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(learner_named(name), "needs", Needs(lines="columns"))
-    with pytest.raises(OptionError) as raised:
-        trained(name, 1)
-    assert name in raised.value.found
-    assert "needs columns" in raised.value.found
 
 
 @every_learner

@@ -10,7 +10,9 @@ import pytest
 from streampgs.base.errors import Diverged
 from streampgs.learn.fixed_steps import L1StepOptions, SmidasOptions, norm_for
 from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID
+from streampgs.options.commands import ModelOptions
 
 from .windows import Training, bits, window
 
@@ -52,3 +54,20 @@ def test_training_ends_with_an_error_if_all_candidates_for_a_target_have_diverge
         training.advance(rows, 0, ROWS)
     assert "--step" in raised.value.remedy
     Training(specs[1:], FEATURES).keeping([1, 2]).advance(rows, 0, 1)
+
+
+NEEDED: dict[str, Any] = {
+    "truncated-gradient": {"l1": 1e-3},
+    "smidas": {"l1": 1e-3},
+    "sgd": {},
+    "entropic": {"ball": 10.0},
+    "gradient-descent": {},
+}
+
+
+@pytest.mark.parametrize("solver", NEEDED)
+def test_solvers_of_the_papers_take_sigma_and_the_step_from_the_rows(solver: str) -> None:
+    options = ModelOptions(solver=solver, **NEEDED[solver])
+    candidates = learner_named(solver).candidates
+    assert not candidates.searches(options)
+    assert candidates.count(options, 3) == 1

@@ -20,6 +20,7 @@ from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import PNorm
+from streampgs.learn.passes import PassLearner
 from streampgs.learn.pgs_options import PgsOptions
 
 from .plain_passes import EPOCH
@@ -160,7 +161,7 @@ class Training:
 
     def advance(self, rows: Any, first: int, stop: int, end: int | None = None) -> int:
         """Learners that need passes get epochs of a fixed number of rows."""
-        if not any(group.learner.needs.passes for group in self.lanes.groups):
+        if not any(isinstance(group.learner, PassLearner) for group in self.lanes.groups):
             return self.engine.advance(rows, first, stop, end)
         row = first
         while row < stop:
