@@ -7,13 +7,11 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pyarrow as pa
-
 from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
 from streampgs.expressions.bounds import Bounds, Outcomes, outcomes
-from streampgs.expressions.expression import Expression, columns_by_name, condition, label_expression, selected
+from streampgs.expressions.expression import Expression, condition, label_expression
 from streampgs.expressions.parser import Column
 from streampgs.formats.format import OpenShard
 from streampgs.options.commands import ModelOptions
@@ -56,18 +54,6 @@ def notes_of_expressions(options: ModelOptions) -> list[str]:
         names = ", ".join(f"'{name}'" for name in label.columns)
         notes.append(f"the label is {label}: not used as features: {names}")
     return notes
-
-
-def selected_sample(sample: Sequence[dict[str, pa.Array]], options: ModelOptions) -> list[dict[str, pa.Array]]:
-    """The rows of a stream's sample that fulfil the condition, with the labels that are expressions."""
-    where, computed, found = condition_of(options), computed_labels(options), []
-    for arrays in sample:
-        batch, _ = selected(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), where, computed)
-        if batch.num_rows:
-            found.append(columns_by_name(batch))
-    if not found:
-        raise DataError(f"none of the first rows of the stream fulfils {where and where.source}", "check the condition")
-    return found
 
 
 def with_selected_rows(surveyed: Sequence[Surveyed], where: Expression | None) -> list[Surveyed]:

@@ -154,19 +154,14 @@ def _one_value(labels: LabelCounts) -> DataError:
 
 
 def _all_values(labels: LabelCounts) -> tuple[Any, ...]:
-    """For --classes auto."""
+    """Each value is a class."""
     if len(labels.values) < 2:
         raise _one_value(labels)
     if labels.too_many:
-        raise _too_many_classes(labels)
+        kind = "strings" if labels.textual else "numbers"
+        found = f"label column '{labels.column}' has more than {MOST_CLASSES:,} different {kind}"
+        raise DataError(found, "choose another --label")
     return labels.values
-
-
-def _too_many_classes(labels: LabelCounts) -> DataError:
-    kind = "strings" if labels.textual else "numbers"
-    return DataError(
-        f"label column '{labels.column}' has more than {MOST_CLASSES:,} different {kind}", "choose another --label"
-    )
 
 
 def _are_zero_and_one(labels: LabelCounts) -> bool:
@@ -194,15 +189,10 @@ def _of_strings(options: ModelOptions, labels: LabelCounts) -> ModelOptions:
         if positive not in found:
             seen = "row" if labels.complete else "sampled row"
             raise DataError(f"no {seen} has the label '{positive}'; the labels are {listed(found)}", "check --positive")
-        others = [label for label in found if label != positive]
-        if len(others) == 1:
-            return replace(options, positive=None, classes=(others[0], positive))
+        if len(found) == 2:
+            return replace(options, positive=None, classes=tuple(sorted(found, key=lambda label: label == positive)))
         return replace(options, positive=positive)
-    if len(found) < 2:
-        raise _one_value(labels)
-    if labels.too_many:
-        raise _too_many_classes(labels)
-    return replace(options, classes=found)
+    return replace(options, classes=_all_values(labels))
 
 
 def _as_typed(label: float | str) -> str:

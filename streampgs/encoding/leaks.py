@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.kinds.category import Category
-from streampgs.encoding.kinds.kind import Arrays, Column
+from streampgs.encoding.kinds.kind import Arrays, Column, row_count
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.labels import LabelSpec
 
@@ -43,7 +43,7 @@ class _Rows:
         """Null and values that are not finite become NaN."""
         parts = [types.leaf_if_there(batch, column.name) for batch in self.batches]
         floats = [
-            np.full(_count(batch), np.nan) if part is None else types.floats_of(part)
+            np.full(row_count(batch), np.nan) if part is None else types.floats_of(part)
             for part, batch in zip(parts, self.batches, strict=True)
         ]
         found = np.concatenate(floats)[self.used]
@@ -53,7 +53,7 @@ class _Rows:
         """A number for each different value."""
         parts = [types.leaf_if_there(batch, column.name) for batch in self.batches]
         texts = [
-            pa.nulls(_count(batch), pa.large_string())
+            pa.nulls(row_count(batch), pa.large_string())
             if part is None
             else types.as_text(types.undictionaried(part)).cast(pa.large_string())
             for part, batch in zip(parts, self.batches, strict=True)
@@ -94,10 +94,6 @@ def _rows(batches: Sequence[Arrays], label: str, spec: LabelSpec, classifies: bo
         targets, unknown, _ = spec.targets(np.where(used, codes, 0.0))
         used &= ~unknown
     return _Rows(batches, used, targets[used])
-
-
-def _count(batch: Arrays) -> int:
-    return len(next(iter(batch.values())))
 
 
 def _of_label(rows: _Rows, label: str, columns: Sequence[Column], classifies: bool) -> list[str]:

@@ -24,6 +24,7 @@ from streampgs.encoding.kinds.kind import (
     StringKind,
     arrays_of,
     is_there,
+    row_count,
 )
 from streampgs.encoding.kinds.text import rows_with
 from streampgs.encoding.plan import Plan, vectors_of
@@ -113,10 +114,6 @@ def with_values(plan: Plan, sample: Sequence[Arrays]) -> Plan:
     )
 
 
-def row_count(batch: Arrays) -> int:
-    return len(next(iter(batch.values())))
-
-
 def read_bytes(batch: Arrays) -> int:
     """The size of a batch's rows, without the dictionaries that they share."""
     arrays = (types.plain(array) for array in batch.values())
@@ -198,7 +195,7 @@ _MOST_NAMES = 5
 
 def null_shares(columns: Iterable[Column], sample: Sequence[Arrays]) -> dict[str, float]:
     """By column of the table. Rows without a column count as null."""
-    rows = max(1, sum(len(next(iter(batch.values()))) for batch in sample))
+    rows = max(1, sum(map(row_count, sample)))
     names = [name for column in columns for name in column.sources]
     valid = {name: sum(len(array) - array.null_count for array in arrays_of(sample, name)) for name in names}
     return {name: 1.0 - count / rows for name, count in valid.items()}

@@ -210,6 +210,10 @@ def arrays_of(sample: Sequence[Arrays], name: str) -> Iterator[pa.Array]:
     return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
 
 
+def row_count(batch: Arrays) -> int:
+    return len(next(iter(batch.values())))
+
+
 def scaled(
     column: Column,
     options: EncodingOptions,
@@ -223,7 +227,7 @@ def scaled(
         return column
     values = np.concatenate([np.empty(0), *parts])
     values = values[np.isfinite(values)]
-    rows = sum(len(next(iter(batch.values()))) for batch in sample)
+    rows = sum(map(row_count, sample))
     found = factor(values, np.count_nonzero(values) / max(1, rows), options.standardize == "on")
     return column if found is None else replace(column, centre=(0.0,), scale=(found,))
 

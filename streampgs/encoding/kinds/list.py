@@ -96,16 +96,9 @@ def _matrices(arrays: Iterable[pa.Array]) -> list[NDArray[Any]]:
             if not different.size:
                 continue
             width = int(different[counts.argmax()])
-        values, usable = _with_nan(child), lengths == width
+        values, usable = types.with_nan(child), lengths == width
         found.append((values if usable.all() else values[np.repeat(usable, lengths)]).reshape(-1, width))
     return found
-
-
-def _with_nan(child: pa.Array) -> NDArray[Any]:
-    """In the type of the column where it can be: float64 takes twice the memory of most lists."""
-    child = types.undictionaried(child)
-    values, nulls = types.numbers_of(child), types.nulls_of(child)
-    return values if nulls is None else np.where(nulls, np.nan, values)
 
 
 def _blocks(matrices: Sequence[NDArray[Any]]) -> Iterator[NDArray[np.float64]]:

@@ -95,13 +95,13 @@ def _parts(column: Column, arrays: Arrays) -> _Parts:
             dense = (kinds == 1) & fields["indices"].is_null().to_numpy(zero_copy_only=False)
         return _two_lists(types.plain(fields["indices"]), types.plain(fields["values"]), dense)
     offsets, keys, values = types.pairs_of(array)
-    return offsets, _indices(keys), _with_nan(values), None
+    return offsets, _indices(keys), types.with_nan(values), None
 
 
 def _two_lists(index_lists: pa.Array, value_lists: pa.Array, dense: NDArray[np.bool_] | None) -> _Parts:
     offsets, index_child = types.lists_of(index_lists)
     value_offsets, value_child = types.lists_of(value_lists)
-    indices, values = _indices(index_child), _with_nan(value_child)
+    indices, values = _indices(index_child), types.with_nan(value_child)
     if dense is not None and dense.any():  # a dense row has values only
         lengths = np.where(dense, np.diff(value_offsets), np.diff(offsets))
         spread = np.zeros(len(dense) + 1, np.int64)
@@ -126,11 +126,6 @@ def _indices(array: pa.Array) -> NDArray[np.int64]:
     if nulls is not None:
         indices[nulls] = -1
     return indices
-
-
-def _with_nan(array: pa.Array) -> NDArray[np.float64]:
-    values, nulls = types.numbers_of(array), types.nulls_of(array)
-    return values if nulls is None else np.where(nulls, np.nan, values)
 
 
 class Map(BagKind):
