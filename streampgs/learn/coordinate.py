@@ -64,8 +64,6 @@ class CoordinateOptions:
 class CoordinateCandidates(Candidates):
     """Grids of l1 and sigma; all candidates train to the end."""
 
-    judged_by_loss: ClassVar[bool] = True
-
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         if options.l1 is None:
             raise OptionError(

@@ -14,8 +14,8 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import Ints, RowBlock
 from streampgs.expressions.expression import columns_by_name, selected
+from streampgs.reading.decode import rows_of_table
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
-from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import Window
 from streampgs.table.layout import SPARSE, Layout
 

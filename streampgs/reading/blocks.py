@@ -18,11 +18,9 @@ from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.formats.format import OpenShard, Slices
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
-from streampgs.reading.decode import Group, opened
-from streampgs.reading.open_files import OpenFiles
+from streampgs.reading.decode import Group, opened, rows_of_table
 from streampgs.reading.remote import LocalCopies, remote_shards
-from streampgs.reading.scratch import Scratch
-from streampgs.reading.table_rows import rows_of_table
+from streampgs.reading.reused import OpenFiles, Scratch
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog, Shard

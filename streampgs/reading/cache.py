@@ -30,7 +30,7 @@ from streampgs.formats.format import Bytes, Damaged
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
-from streampgs.reading.scratch import Scratch
+from streampgs.reading.reused import Scratch
 from streampgs.table.catalog import Shard
 
 _MAGIC = b"spgcach"

@@ -30,7 +30,7 @@ from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decode import Group
 from streampgs.reading.first_pass import Decoders, Decoding
 from streampgs.reading.placing import Found, RowPlacer, RowRules
-from streampgs.reading.scratch import Scratch
+from streampgs.reading.reused import Scratch
 from streampgs.reading.window import Window, joined
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streampgs.data.feature_maps import FeatureMap, MapRecord, found_map, map_of
-from streampgs.data.feature_maps.polynomial import Monomials, TensorSketch
+from streampgs.data.feature_maps.approximate import Monomials, TensorSketch
 from streampgs.kernels import feature_map_loop as loops
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.options.commands import ModelOptions

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.base.errors import RunError
-from streampgs.reading.scratch import Scratch
+from streampgs.reading.reused import Scratch
 
 from .plain_reader import (
     WRITERS,

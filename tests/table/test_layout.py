@@ -11,8 +11,8 @@ import pytest
 from streampgs.base.errors import DataError
 from streampgs.encoding.labels import LABEL_NULL
 from streampgs.encoding.rows import LENGTHS_DIFFER
+from streampgs.reading.decode import rows_of_table
 from streampgs.reading.placing import _of_width, targets_of
-from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.layout import Columns, find_layout
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

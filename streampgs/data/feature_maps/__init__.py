@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
-from streampgs.data.feature_maps.find import found_map, map_of
-from streampgs.data.feature_maps.stage import MapStage
+from streampgs.data.feature_maps.find import MapStage, found_map, map_of
 
 __all__ = ["FeatureMap", "MapRecord", "MapStage", "found_map", "map_of"]

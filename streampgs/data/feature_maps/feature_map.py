@@ -23,8 +23,8 @@ from streampgs.reading.window import Window
 _MOST_INPUTS = 1 << 31
 _ROWS_AT_ONCE = 1 << 10
 
-Rows = NDArray[np.float32]
-_NO_ROWS: Rows = np.empty((0, 0), np.float32)
+MappedRows = NDArray[np.float32]
+_NO_ROWS: MappedRows = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class FeatureMap(ABC):
         return False
 
     @abstractmethod
-    def map_rows(self, window: Window, out: Rows) -> None:
+    def map_rows(self, window: Window, out: MappedRows) -> None:
         """The kernel features of all rows of a window."""
 
     def grow(self, record: MapRecord) -> None:

@@ -1,10 +1,13 @@
-"""Which feature map belongs to a run: found from its options and its first rows."""
+"""Which feature map belongs to a run: found from its options and its first rows, and saved as a stage."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from streampgs.base.checks import decode, encode
+from streampgs.base.stage import Bundle, Stage
+from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, TensorSketch, monomials
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
-from streampgs.data.feature_maps.fourier import FourierFeatures
-from streampgs.data.feature_maps.polynomial import Monomials, TensorSketch, monomials
 from streampgs.data.feature_maps.supports import Arrays, Supports
 from streampgs.kernels.feature_map_loop import entry_sums
 from streampgs.options.commands import ModelOptions
@@ -42,3 +45,27 @@ def automatic_gamma(window: Window, inputs: int) -> float:
     rows, features = max(1, len(starts)), max(1, inputs)
     spread = squares / rows - (total / rows) ** 2 / features
     return 1.0 / spread if spread > 1e-200 else 1.0
+
+
+class MapStage:
+    name = "feature map"
+
+    def __init__(self) -> None:
+        self.map: FeatureMap | None = None
+        """None before the first row, and for runs without a kernel."""
+
+    def stages(self) -> list[Stage]:
+        return [] if self.map is None else [self]
+
+    def grow(self, inputs: int) -> None:
+        """MappedRows may have more features than those before."""
+        assert self.map is not None
+        if inputs > self.map.record.inputs:
+            self.map.grow(replace(self.map.record, inputs=inputs))
+
+    def state(self) -> Bundle:
+        assert self.map is not None
+        return Bundle({"record": encode(self.map.record)}, self.map.arrays())
+
+    def restore(self, bundle: Bundle) -> None:
+        self.map = map_of(decode(MapRecord, bundle.values["record"]), bundle.arrays)

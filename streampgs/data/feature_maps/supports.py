@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.base.checks import require
-from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, Rows
+from streampgs.data.feature_maps.feature_map import FeatureMap, MappedRows, MapRecord
 from streampgs.kernels import support_loop as loops
 from streampgs.reading.window import Window
 
@@ -81,7 +81,7 @@ class Supports(FeatureMap):
         squares = [float(np.square(values.astype(np.float64)).sum()) for _, values in self._rows]
         self._squares = np.array(squares, np.float64)
 
-    def map_rows(self, window: Window, out: Rows) -> None:
+    def map_rows(self, window: Window, out: MappedRows) -> None:
         record = self.record
         degree = record.degree if record.kernel == "polynomial" else 0
         loops.kernel_rows(

@@ -1,4 +1,4 @@
-"""Files that stay open from window to window."""
+"""What is used again from block to block and from window to window: open files, and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import resource
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar, cast
+
+import numpy as np
+
+from streampgs.formats.format import Bytes
 
 # A window may mix hundreds of files: opening each again for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.
@@ -42,3 +46,31 @@ class OpenFiles:
     def close(self) -> None:
         while self._files:
             self._files.popitem()[1].close()
+
+
+_ALIGNMENT = 64
+
+
+class Scratch:
+    def __init__(self, size: int = 1 << 20) -> None:
+        self._arena = _aligned(size)
+        self._used = 0
+
+    def reset(self) -> None:
+        """Memory taken so far may be overwritten."""
+        self._used = 0
+
+    def take(self, size: int) -> Bytes:
+        if self._used + size > self._arena.size:
+            # Arrays in the old arena stay valid: they keep it alive.
+            self._arena = _aligned(2 * (self._used + size))
+            self._used = 0
+        taken = self._arena[self._used : self._used + size]
+        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return taken
+
+
+def _aligned(size: int) -> Bytes:
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % _ALIGNMENT
+    return raw[skip : skip + size]
