@@ -156,13 +156,6 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
                 sync_folder(path.parent)
 
 
-def refuse_unless_empty(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise OptionError(f"'{folder}' is a file", "name a new or empty folder")
-    if folder.exists() and any(folder.iterdir()):
-        raise OptionError(f"the folder '{folder}' is not empty", "name a new or empty folder")
-
-
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
     """Refuse a second process that writes into the folder at the same time."""

@@ -1,4 +1,4 @@
-"""The files that a user names: which they are, the kind of each, and the columns that are set for them."""
+"""The files that a user names: which they are, the kind of each, and the columns that are set for them or in a file of labels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.lib.format import MAGIC_PREFIX
+from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError, OptionError
-from streampgs.base.faults import exists
+from streampgs.base.faults import exists, naming_faults
+from streampgs.base.files import native_path, reading
 from streampgs.base.globs import is_folder, matches
 from streampgs.packing.kinds import KINDS
 from streampgs.packing.source import COMPRESSIONS, compression_of
@@ -101,3 +109,32 @@ def _checked(path: Path, kind: str) -> str:
     if not KINDS[kind].is_text and compression_of(path) is not None:
         raise DataError(f"'{path}' is a compressed {kind} file", "decompress it: only text may be compressed")
     return kind
+
+
+def labels_in(path: Path, memory: int) -> NDArray[Any]:
+    """The numbers in a file of labels. They are held in memory."""
+    try:
+        with naming_faults(path), reading(path) as file:
+            is_npy = file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+            if path.stat().st_size > memory // 4:
+                raise DataError(f"'{path}' does not fit into a quarter of --memory", "raise --memory")
+            file.seek(0)
+            labels = np.load(file) if is_npy else _lines(path)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"'{path}' cannot be read: {error}", "name a file with one number a line, or a .npy file"
+        ) from error
+    if labels.ndim != 1 or labels.dtype.kind not in "biuf":
+        raise DataError(f"'{path}' is of type {labels.dtype} and shape {labels.shape}", "save one axis of numbers")
+    return labels
+
+
+def _lines(path: Path) -> NDArray[Any]:
+    with native_path(path) as name:
+        table = pa.csv.read_csv(
+            name,
+            read_options=pa.csv.ReadOptions(column_names=["label"]),
+            convert_options=pa.csv.ConvertOptions(column_types={"label": pa.float64()}, null_values=[]),
+        )
+    numbers: NDArray[Any] = table.column(0).to_numpy()
+    return numbers

@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.options.fields import build
-from streampgs.packing.inputs import Input, find_inputs
+from streampgs.packing.inputs import Input, find_inputs, labels_in
 from streampgs.packing.kinds import KINDS
-from streampgs.packing.labels import labels_in
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers.tables import rows_of_query
 from streampgs.packing.schemas import conformed, joined_schema

@@ -1,7 +1,8 @@
-"""One input file while it is read: its decompressed bytes, its lines, and its bad rows."""
+"""One input file while it is read: its decompressed bytes, its lines, their words, and its bad rows."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streampgs.base.errors import DataError
 from streampgs.base.faults import naming_faults
@@ -21,6 +23,8 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 CHUNK_BYTES = 1 << 22
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 60
+_COMMENT = re.compile(rb"#[^\n]*")
+_LONELY_RETURN = re.compile(rb"\r(?!\n)")
 
 
 class BadLine(ValueError):
@@ -156,3 +160,41 @@ def _parsed(
     else:
         if batch.num_rows:
             yield batch
+
+
+def lines_of(data: bytes, comments: bool = False) -> pa.Array:
+    """The lines that are not blank, without blanks at their ends."""
+    if b"\r" in data and _LONELY_RETURN.search(data):
+        # It ends lines in some old files. Taken for a blank, it would join two rows.
+        raise BadLine("a carriage return without a line feed: tr '\\r' '\\n' converts it")
+    if comments and b"#" in data:
+        data = _COMMENT.sub(b"", data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise BadLine("a line that is not UTF-8") from None
+    lines = pc.ascii_trim_whitespace(pa.array(text.split("\n"), pa.string()))
+    return lines.filter(pc.not_equal(lines, ""))
+
+
+def all_of(good: Any, reason: str) -> None:
+    if not pc.all(good, min_count=0).as_py():
+        raise BadLine(reason)
+
+
+def numbers(texts: Any, reason: str) -> Any:
+    """The doubles nearest to the texts."""
+    try:
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        raise BadLine(reason) from None
+
+
+def whole_numbers(texts: Any) -> Any | None:
+    """Whole numbers from 0 up; None if a text is not one. pyarrow reads hexadecimal numbers, too."""
+    try:
+        found = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    good = pc.and_(pc.greater_equal(found, 0), pc.invert(pc.match_substring_regex(texts, r"^-|^0[xX]")))
+    return found if pc.all(good, min_count=0).as_py() else None

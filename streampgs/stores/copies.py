@@ -1,25 +1,36 @@
 """Copies of remote shards on this disk: downloaded before they are needed, within a limit.
 
 One thread does all bookkeeping; the others download. The name of a copy depends on address, size and version, so that no
-index is needed and another version has another name.
+index is needed and another version has another name. An object is fetched in ranges at the same time, and its copy gets the
+final name only for the right content.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
-from streampgs.base.errors import RunError, counted
-from streampgs.base.files import remove_leftovers
-from streampgs.stores.access import RemoteObject
-from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
+from streampgs.base.errors import DataError, RunError, counted
+from streampgs.base.files import new_file, remove_leftovers
+from streampgs.stores.access import RemoteFile, RemoteObject, changed, looked_up, opened
+from streampgs.stores.patience import GivenUp
+
+PART_BYTES = 4 << 20
+_ATTEMPTS = 4
+COPY_TIME_NS = 946_684_800 * 10**9
+"""The time stamp of a copy that was not modified since its download."""
+NO_MD5 = "STREAMPGS_ETAG_IS_NO_MD5"
+_MD5 = re.compile("[0-9a-f]{32}")
 
 _OBJECTS, _PARTS = 8, 8
 _POLL_SECONDS = 0.1
@@ -198,3 +209,75 @@ class Copies:
             return None
         untouched = status.st_size == remote.size and status.st_mtime_ns == COPY_TIME_NS
         return status.st_atime_ns if untouched else None
+
+
+def download(remote: RemoteObject, parts: Executor, stopping: threading.Event) -> None:
+    """Write the copy of the object."""
+    copy = remote.copy
+    temporary = copy.with_name(f".{copy.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with FileIO(new_file(temporary), "r+") as file:
+            _fetch_right(remote, file, parts, stopping)
+            os.fsync(file.fileno())
+            os.utime(file.fileno(), ns=(COPY_TIME_NS, COPY_TIME_NS))
+            temporary.rename(copy)
+    finally:
+        with suppress(OSError):  # after success it has another name
+            temporary.unlink()
+
+
+def _fetch_right(remote: RemoteObject, file: FileIO, parts: Executor, stopping: threading.Event) -> None:
+    """Fetch until the content has the MD5 that an ETag is, unless the object was uploaded in parts or encrypted by a key
+    service. In any case the object must still be the same version afterwards."""
+    is_md5 = _MD5.fullmatch(remote.version) is not None and not os.environ.get(NO_MD5)
+    for _ in range(_ATTEMPTS):
+        with opened(remote, stopping) as source:
+            _fetch(source, file, parts, stopping)
+        file.seek(0)
+        if is_md5 and _md5_of(file) == remote.version:
+            return
+        now = looked_up(remote.address, remote)
+        if (now.size, now.version) != (remote.size, remote.version):
+            raise changed(remote, now.size)
+        if not is_md5:
+            return
+    raise DataError(
+        f"'{remote.address}' was downloaded {_ATTEMPTS} times with bytes that do not match its ETag {remote.version}",
+        "something between here and the store damages it: fix that, or upload the object again; only if the bucket "
+        f"is encrypted with keys of a key service (SSE-KMS), whose ETags are not checksums, set {NO_MD5}=1",
+    )
+
+
+def _md5_of(file: FileIO) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    while data := file.read(1 << 20):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _fetch(source: RemoteFile, file: FileIO, parts: Executor, stopping: threading.Event) -> None:
+    fd, size = file.fileno(), source.size
+    os.ftruncate(fd, 0)
+    os.ftruncate(fd, size)
+
+    def part(first: int) -> None:
+        if stopping.is_set() or failed.is_set():
+            raise GivenUp
+        data = memoryview(source.read_part(min(PART_BYTES, size - first), first))
+        while data:
+            written = os.pwrite(fd, data, first)
+            data, first = data[written:], first + written
+
+    failed = threading.Event()
+    running: list[Future[None]] = []
+    try:
+        running += (parts.submit(part, first) for first in range(0, size, PART_BYTES))
+        done, _ = wait(running, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+    finally:
+        failed.set()  # the file is closed next: no part may be written to it any more
+        for future in running:
+            future.cancel()
+        wait(running)

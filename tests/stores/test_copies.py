@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from streampgs.base.errors import DataError, RunError
+from streampgs.stores import copies as download
 from streampgs.stores import copies as module
-from streampgs.stores import download
 from streampgs.stores.access import RemoteObject
-from streampgs.stores.copies import Copies
-from streampgs.stores.download import COPY_TIME_NS, PART_BYTES
+from streampgs.stores.copies import COPY_TIME_NS, PART_BYTES, Copies
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from streampgs.base.errors import DataError
 from streampgs.stores import access
-from streampgs.stores import download as module
+from streampgs.stores import copies as module
 from streampgs.stores.access import RemoteObject
-from streampgs.stores.download import download
+from streampgs.stores.copies import download
 from tests.stores.moto import BUCKET, Moto, Proxy
 from tests.stores.test_faults import EveryOtherTime
 

@@ -13,6 +13,7 @@ from streampgs.base.checks import most_brackets
 from streampgs.packing.schemas import TYPES
 from streampgs.packing.source import BadLine, Source, rows_of_lines
 
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _TOO_LARGE = re.compile(rb"(?<![0-9.])[0-9]{19,}(?![0-9.eE])")
 _DEEPEST = 32  # Arrow files hold 64 levels, and pyarrow's parser crashes at some ten thousand
 
@@ -22,7 +23,7 @@ def read(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     known = pa.schema([*asked, *(field for field in schema if field.name not in asked.names)])
 
     def parse(data: bytes) -> pa.RecordBatch:
-        if most_brackets(data) > _DEEPEST:
+        if most_brackets(data) > _DEEPEST and most_brackets(_STRING.sub(b"", data)) > _DEEPEST:
             raise BadLine("lists and objects nested too deeply")
         try:
             data.decode()

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.packing.source import BadLine, Source, rows_of_lines
-from streampgs.packing.words import all_of, lines_of, numbers
+from streampgs.packing.source import BadLine, Source, all_of, lines_of, numbers, rows_of_lines
 
 
 def read_matrix(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.packing.source import BadLine, Source, rows_of_lines
-from streampgs.packing.words import all_of, lines_of, numbers, whole_numbers
+from streampgs.packing.source import BadLine, Source, all_of, lines_of, numbers, rows_of_lines, whole_numbers
 from streampgs.reading.array_slices import index_array, list_array
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.packing.source import Source, rows_of_lines
-from streampgs.packing.words import all_of, lines_of, numbers, whole_numbers
+from streampgs.packing.source import Source, all_of, lines_of, numbers, rows_of_lines, whole_numbers
 from streampgs.reading.array_slices import index_array, list_array
 
 SPACE_KEY = b"namespace"
