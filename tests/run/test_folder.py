@@ -90,6 +90,16 @@ def test_a_damaged_record_or_catalog_is_named(folder, catalog, name):
         folder.catalog()
 
 
+@pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])
+def test_a_pipe_is_refused_as_a_record(folder, catalog, name):
+    folder.create({}, catalog)
+    (folder.path / name).unlink()
+    os.mkfifo(folder.path / name)
+    with pytest.raises(RunError, match=rf"'.*{name}' is damaged: .*not a regular file"):
+        folder.record()
+        folder.catalog()
+
+
 # Checkpoints.
 
 
