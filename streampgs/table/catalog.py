@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
@@ -252,19 +252,8 @@ class Catalog:
 
     def to_table(self) -> pa.Table:
         layouts = {layout: json.dumps(encode(layout)) for layout in {s.layout for s in self.shards}}
-        records: list[dict[str, Any]] = [
-            {
-                "path": os.fsencode(str(s.path)),
-                "format": s.format,
-                **asdict(s.fingerprint),
-                "layout": layouts[s.layout],
-                "decoded": s.decoded,
-                "cached": s.cached,
-                "group_rows": list(s.group_rows),
-                "group_entries": list(s.group_entries),
-                "content": s.content,
-                "file_rows": list(s.file_rows),
-            }
+        records = [
+            {**vars(s), **asdict(s.fingerprint), "path": os.fsencode(str(s.path)), "layout": layouts[s.layout]}
             for s in self.shards
         ]
         return pa.Table.from_pylist(records, schema=_SCHEMA)
@@ -274,18 +263,12 @@ class Catalog:
         layout_of = lru_cache(maxsize=64)(lambda text: decode(Layout, json.loads(text)))
 
         def shard(record: dict[str, Any]) -> Shard:
-            path, size, version = os.fsdecode(record["path"]), record["size"], record["version"]
+            name = os.fsdecode(record["path"])
+            found = Fingerprint(**{each.name: record.pop(each.name) for each in fields(Fingerprint)})
+            path = RemoteObject(name, found.size, found.version) if is_address(name) else Path(name)
+            counts = {each: _alike(record[each]) for each in ("group_rows", "group_entries", "file_rows")}
             return Shard(
-                RemoteObject(path, size, version) if is_address(path) else Path(path),
-                record["format"],
-                Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                layout_of(record["layout"]),
-                record["decoded"],
-                record["cached"],
-                _alike(record["group_rows"]),
-                _alike(record["group_entries"]),
-                record["content"],
-                _alike(record["file_rows"]),
+                **record | counts | {"path": path, "fingerprint": found, "layout": layout_of(record["layout"])}
             )
 
         return Catalog([shard(record) for batch in table.to_batches(_SHARDS_AT_ONCE) for record in batch.to_pylist()])

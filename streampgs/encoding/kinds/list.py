@@ -134,12 +134,9 @@ def _is_standardized(matrices: Sequence[NDArray[Any]], standardize: str, alone: 
 def _measured(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     """Root mean squares, means and standard deviations of the positions that are not always 0; the last two in units of
     the largest value of the position."""
-    known = ~np.isnan(matrix)
-    values = np.where(known, matrix, 0.0)
-    largest = np.abs(values).max(axis=0, initial=0.0)
+    largest = np.abs(np.where(np.isnan(matrix), 0.0, matrix)).max(axis=0, initial=0.0)
     filled = largest > 0.0
-    known, values = known[:, filled], values[:, filled] / largest[filled]  # squares may leave the range
-    counts = np.count_nonzero(known, axis=0)
-    centres = values.sum(axis=0) / counts
-    spreads = np.sqrt((np.where(known, values - centres, 0.0) ** 2).sum(axis=0) / counts)
-    return largest[filled] * np.sqrt((values**2).sum(axis=0) / (counts + 1.0)), centres, spreads
+    values = matrix[:, filled] / largest[filled]  # squares may leave the range
+    counts = np.count_nonzero(~np.isnan(values), axis=0)
+    sizes = largest[filled] * np.sqrt(np.nansum(values**2, axis=0) / (counts + 1.0))
+    return sizes, np.nanmean(values, axis=0), np.nanstd(values, axis=0)
