@@ -73,9 +73,8 @@ def rows_in_name(path: Path) -> int:
 
 def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, kept: Kept) -> Path:
     path = folder / f"{_PREFIX}{rows:015d}.arrows"
-    record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
     try:
-        write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
+        write_sections(path, sections, rows=rows)
     except RunError as error:
         if len(checkpoints_in(folder)) > 1 and has_no_space(error.__cause__):
             fewer = (
@@ -85,6 +84,11 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, ke
         raise
     remove_old(folder, rows, kept)
     return path
+
+
+def write_sections(path: Path, sections: Mapping[str, Bundle], **facts: Any) -> None:
+    record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
+    write_sealed(path, _batches(sections), _SCHEMA, {**facts, "sections": record})
 
 
 def remove_old(folder: Path, rows: int, kept: Kept) -> None:
@@ -162,7 +166,7 @@ def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
         damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
         return None
     with understanding(path):
-        return Checkpoint(_sections(record["sections"], table), path, damaged)
+        return Checkpoint(sections_in(table, record), path, damaged)
 
 
 def _arrays_of(bundle: Bundle) -> dict[str, list[NDArray[Any]]]:
@@ -190,10 +194,11 @@ def _parts_of(array: NDArray[Any]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(part)], schema=_SCHEMA)
 
 
-def _sections(record: dict[str, Any], table: pa.Table) -> dict[str, Bundle]:
+def sections_in(table: pa.Table, record: dict[str, Any]) -> dict[str, Bundle]:
+    """What `write_sections` has written."""
     content = _Content(table.column(0))
     sections = {}
-    for name, section in record.items():
+    for name, section in record["sections"].items():
         arrays = {of: content.array(*described) for of, described in section["arrays"].items()}
         sections[name] = Bundle(section["values"], arrays)
     return sections

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -41,7 +40,6 @@ _OWN_NAMES = {
     "history.jsonl",
 }
 _DEFAULT_KEPT = Kept()
-_ENCODING_SCHEMA = pa.schema({"name": pa.string(), "type": pa.string(), "data": pa.large_binary()})
 
 
 class RunFolder:
@@ -153,24 +151,17 @@ class RunFolder:
     def write_encoding(self, encoding: Encoding) -> None:
         path = self.path / ("encoding.arrows" if encoding.before is None else f"encoding-{encoding.digest}.arrows")
         record, arrays = encoding.to_record()
-        columns = [list(arrays), [array.dtype.str for array in arrays.values()], [a.tobytes() for a in arrays.values()]]
-        batch = pa.record_batch(
-            [pa.array(c, f.type) for c, f in zip(columns, _ENCODING_SCHEMA, strict=True)], schema=_ENCODING_SCHEMA
-        )
-        write_sealed(path, iter([batch]), _ENCODING_SCHEMA, {"encoding": record})
+        checkpoints.write_sections(path, {"encoding": Bundle(record, arrays)})
 
     def encoding(self, digest: str | None) -> Encoding | None:
         """The run's encoding with this digest; None where rows are used as they are."""
         if digest is None:
             return None
-        with understanding(self.path):
-            require(re.fullmatch(r"[0-9a-f]{32}", digest) is not None, f"an encoding called {digest!r:.100}")
         path = self._encoding_path(digest)
         table, record = self._verified(path)
         with understanding(path):
-            before = self.encoding(record["encoding"].get("before"))
-            arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
-            encoding = Encoding.from_record(record["encoding"], arrays, before)
+            stored = checkpoints.sections_in(table, record)["encoding"]
+            encoding = Encoding.from_record(stored.values, stored.arrays, self.encoding(stored.values.get("before")))
         if encoding.digest != digest:
             raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding

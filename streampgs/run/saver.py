@@ -1,4 +1,5 @@
-"""When the state of a run is written, and when it must not be."""
+"""What a run in training writes: its state, when it may be saved, and the lines of its history and its metrics, which are for
+people and platforms."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from streampgs.base.errors import RunError
 from streampgs.base.stage import Bundle
 from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
-from streampgs.run.report import Observer
+from streampgs.run.history import STOPPED, utc_now
+from streampgs.run.report import Observer, Report, Session
 
 
 class Saver:
@@ -46,3 +49,33 @@ class Saver:
         self.checkpoint = self._folder.write_checkpoint(sections(), rows, kept)
         self._saved = key
         self._observer.saved(str(self.checkpoint))
+
+
+class Log:
+    """A line that cannot be written does not end training: it is noted, once for each reason."""
+
+    def __init__(self, folder: RunFolder, session: Session) -> None:
+        self._folder = folder
+        self._session = session
+
+    def event(self, kind: str, rows: int, steps: int, **facts: Any) -> None:
+        with self._noting_faults():
+            self._folder.append_event(kind, rows, steps, **facts)
+
+    def metrics(self, record: dict[str, Any]) -> None:
+        with self._noting_faults():
+            self._folder.append_metrics(record)
+
+    def ended(self, report: Report) -> Report:
+        """A line of the metrics says what the call did."""
+        self.metrics({"event": STOPPED, "time": utc_now(), **report.line()})
+        return report
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except RunError as error:
+            note = f"{error.found}; training continues, but this file is not complete"
+            if note not in self._session.notes:
+                self._session.note(note)

@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.data.budget import Forecast
-from streampgs.data.row_form import RowForm
 from streampgs.engine.worker import Worker
 from streampgs.options.commands import Limits, Resources
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.fitting import Fit
 from streampgs.run.lineages import bytes_besides
-from streampgs.run.log import Log
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import Observer
+from streampgs.run.saver import Log
+from streampgs.run.shard_input import ShardInput
 from streampgs.run.words import announced, large_model_note, solver_notes
 from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
 _SMALL_OBJECTS = 4 << 20  # plans, records and stacks of threads: measured while a process trained
 _METRICS_SECONDS = 5.0
-
-
-class _Data(Protocol):
-    @property
-    def form(self) -> RowForm: ...
-
-    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast: ...
-
-    def choices(self, window: Window, features: int) -> dict[str, str]: ...
-
-    def hints(self, window: Window) -> list[str]: ...
 
 
 class Shown:
@@ -53,11 +42,11 @@ class Shown:
             self._reached_bytes = peak_rss_bytes()
         self._due = [time.perf_counter()] * 2
 
-    def fit(self, data: _Data, resumed: bool) -> Fit:
+    def fit(self, data: ShardInput, resumed: bool) -> Fit:
         return Fit(data.form, self._resources, data.forecast, self._process_bytes, resumed)
 
     def announce(
-        self, data: _Data, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
+        self, data: ShardInput, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
     ) -> None:
         """Show every choice before the first step, and before the first one of an update."""
         racing = len(models.lanes) > 1 and models.race.next_mark is not None

@@ -30,7 +30,6 @@ from streampgs.run.following import report_growth, trained, with_waiting
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
 from streampgs.run.lineages import digest_of
 from streampgs.run.lock import RunLock
-from streampgs.run.log import Log
 from streampgs.run.loop import Loop, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
@@ -44,6 +43,7 @@ from streampgs.run.report import (
     Session,
     StopRequest,
 )
+from streampgs.run.saver import Log
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.spool import Spooler
 from streampgs.run.standard_input import STANDARD_INPUT

@@ -19,13 +19,12 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
-from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
-from streampgs.run.saver import Saver
+from streampgs.run.saver import Log, Saver
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.shown import Shown
 from streampgs.run.words import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streampgs.run.pace import Pace
+from streampgs.run.meter import Pace
 
 
 def paced(calls: list[tuple[float, int]]) -> Pace:
