@@ -24,8 +24,6 @@ _LATER = 1
 class MemorySource:
     """A window holds whole epochs: the first one a single epoch, the others as many as make a window worth its cost."""
 
-    ends = "epochs"
-
     def __init__(self, rows: Rows, seed: int, rows_at_once: int = _ROWS_AT_ONCE, whole_table: bool = True) -> None:
         """`whole_table`: no other rows will follow."""
         self._rows, self._seed, self._rows_at_once, self._whole_table = rows, seed, rows_at_once, whole_table

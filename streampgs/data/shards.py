@@ -41,8 +41,6 @@ class Reading:
 
 
 class ShardSource:
-    ends = "epochs"
-
     def __init__(
         self,
         catalog: Catalog,

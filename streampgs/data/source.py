@@ -14,9 +14,6 @@ from streampgs.reading.window import Window
 class Source(Protocol):
     """Gives the window at a cursor: the same rows for the same cursor and the same restored state."""
 
-    ends: str
-    """Why training stopped when there are no more windows."""
-
     @property
     def epoch_rows(self) -> int:
         """Rows of an epoch."""

@@ -35,34 +35,6 @@ def _check_memory_for_threads() -> None:
         raise MemoryError("not enough memory for threads") from error
 
 
-class ReadyWindows:
-    """Windows on their way from the filling thread to the training thread."""
-
-    def __init__(self) -> None:
-        self.seconds_waiting = 0.0
-        self._queue: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
-
-    def put(self, item: Window | BaseException | None) -> None:
-        """None: there are no more."""
-        self._queue.put(item)
-
-    def next(self, stop: StopAsked) -> Window | None:
-        """The next window; None at the end or on a stop request. Errors of the other thread are raised here."""
-        began = time.perf_counter()
-        try:
-            while stop.reason is None:
-                try:
-                    item = self._queue.get(timeout=_STOP_POLL_SECONDS)
-                except queue.Empty:
-                    continue
-                if isinstance(item, BaseException):
-                    raise item
-                return item
-            return None
-        finally:
-            self.seconds_waiting += time.perf_counter() - began
-
-
 class Pipeline:
     """Windows in order, from a cursor on. An error is raised in place of the window in which it happened."""
 
@@ -72,7 +44,8 @@ class Pipeline:
         self._schedule = schedule
         self._last_epoch = last_epoch
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
-        self._ready = ReadyWindows()
+        self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+        self.seconds_waiting = 0.0
         self._begun: tuple[WindowPlan, Window] | None = None
         self._announced: Cursor | None = None
         for window in (Window(), Window()):
@@ -82,12 +55,21 @@ class Pipeline:
         self._thread.start()
 
     def next(self, stop: StopAsked) -> Window | None:
-        """The next window, to be returned with `release`; None after the last epoch, or on a stop request."""
-        return self._ready.next(stop)
-
-    @property
-    def seconds_waiting(self) -> float:
-        return self._ready.seconds_waiting
+        """The next window, to be returned with `release`; None after the last epoch, or on a stop request. Errors of the
+        other thread are raised here."""
+        began = time.perf_counter()
+        try:
+            while stop.reason is None:
+                try:
+                    item = self._ready.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise item
+                return item
+            return None
+        finally:
+            self.seconds_waiting += time.perf_counter() - began
 
     def release(self, window: Window) -> None:
         self._free.put(window)

@@ -77,8 +77,6 @@ class Window:
         """By column: the name of a row, and its value."""
         self.kept: NDArray[np.bool_] | None = None
         """Which of the requested rows are in the window, in their order; None: all."""
-        self.seen: NDArray[np.bool_] | None = None
-        """Which rows were in an earlier window of the stream; None: none."""
         self.starts: NDArray[np.int64] = np.empty(0, np.int64)
         self.stops: NDArray[np.int64] = np.empty(0, np.int64)
         self.labels: NDArray[np.float64] = np.empty(0)

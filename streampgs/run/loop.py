@@ -61,7 +61,7 @@ class Loop:
                 self._engine.reach_epoch(self.worker.cursor.epoch)  # the last rows of an epoch may all be bad
             self._reach()
             if window is None:
-                return self.stop.reason or self.reached() or self.worker.source.ends
+                return self.stop.reason or self.reached() or "epochs"
             reached = self._train_on(prepare(window), judge, after)
             if reached is not None:
                 return reached

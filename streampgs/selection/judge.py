@@ -182,10 +182,8 @@ def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.
 
 
 def rows_to_judge(window: Window, first: int, wanted: int) -> NDArray[np.int64]:
-    """The next rows of the window, at most so many; those that were trained on before tell nothing new."""
-    rows = np.arange(first, window.rows)
-    unseen = rows if window.seen is None else rows[~window.seen[first:]]
-    return (unseen if len(unseen) else rows)[:wanted]
+    """The next rows of the window, at most so many."""
+    return np.arange(first, min(window.rows, first + wanted))
 
 
 def judged_rows(span: int) -> int:

@@ -137,8 +137,6 @@ def content(window: Window) -> str:
         digest.update(window.values[entries].tobytes() + window.indices[entries].tobytes())
     for array in (window.labels, window.weights, window.offsets, window.numbers):
         digest.update(np.ascontiguousarray(array[: window.rows]).tobytes())
-    if window.seen is not None:
-        digest.update(window.seen[: window.rows].tobytes())
     return f"{window.rows} {digest.hexdigest()}"
 
 

@@ -64,7 +64,7 @@ class ReplaceShard(Observer):
 def test_a_shard_replaced_while_in_use_is_refused(
     file_format: str, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import streampgs.reading.open_files as open_files
+    import streampgs.reading.reused as open_files
 
     monkeypatch.setattr(open_files, "_OPEN_FILES", 1)
     data = tmp_path / "table"

@@ -193,7 +193,7 @@ def train_by_api(data: Path, run: Path, observer: Observer) -> None:
 
     # So small a number of open files that the shard has to be opened again.
     resources = Resources(memory=60_000_000, window=500_000)
-    import streampgs.reading.open_files as open_files
+    import streampgs.reading.reused as open_files
 
     kept = open_files._OPEN_FILES
     open_files._OPEN_FILES = 1

@@ -328,19 +328,6 @@ def mean_hinge(window: Window, count: int) -> float:
     return float(np.maximum(0.0, 1.0 - window.labels[:count] * (x @ w[1:] + 0.1 * w[0])).mean())
 
 
-def test_rows_that_were_trained_on_are_not_judged():
-    """These are rows that a stream's reservoir replays. Here they have flipped labels."""
-    window, random = noisy_window(3000), np.random.default_rng(2)
-    window.seen = random.random(3000) < 0.5
-    clean = judge_once([candidate()], [off_by(0.0)], window, 500)
-    window.labels = np.where(window.seen, -window.labels, window.labels)
-    mark = judge_once([candidate()], [off_by(0.0)], window, 500)
-    assert mark == clean
-    assert mark.accuracies[0] > 0.9
-    window.seen[:] = True  # if there are no other rows, replayed rows are judged
-    assert judge_once([candidate()], [off_by(0.0)], window, 500).judged == 2500
-
-
 # Pauses.
 
 
