@@ -42,8 +42,7 @@ KINDS = {
     "jsonl": Kind("json_lines:read", "", (".jsonl", ".ndjson", ".json")),
     "svmlight": Kind("svmlight:read", "", (".svm", ".libsvm", ".svmlight")),
     "vw": Kind("vowpal_wabbit:read", "", (".vw",)),
-    "matrix": Kind("plain_text:read_matrix", "lines of numbers"),
-    "lines": Kind("plain_text:read_lines", "lines of text"),
+    "lines": Kind("lines:read", "lines of text"),
     "npz": Kind("numpy_files:read_npz", "", (".npz",), is_text=False),
     "npy": Kind("numpy_files:read_npy", "", (".npy",), is_text=False),
     "parquet": Kind("tables:read_parquet", "", (".parquet", ".pq"), is_text=False),
@@ -52,5 +51,5 @@ KINDS = {
 
 
 def help_text() -> str:
-    """The kinds for --help: `csv, tsv, …, matrix (lines of numbers), …`."""
+    """The kinds for --help: `csv, tsv, …, lines (lines of text), …`."""
     return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in KINDS.items())

@@ -43,17 +43,6 @@ def svmlight_row(line: bytes) -> tuple[float, int | None, list[tuple[int, float]
     return label, query, entries
 
 
-def matrix_row(line: bytes, width: int) -> list[float] | str | None:
-    text = line.split(b"#")[0].strip(BLANKS)
-    if not text:
-        return None
-    # A comma between two numbers counts as a blank, and one at the end is ignored.
-    if re.search(rb",[ \t\r\v\f]*,", text) or text.startswith(b","):
-        return "bad"
-    row = [number(word) for word in words(text, b",")]
-    return "bad" if None in row or len(row) != width else row
-
-
 def vw_row(line: bytes) -> tuple[float, float | None, list[tuple[bytes, bytes, float]]] | str | None:
     """Label, weight, and (namespace, name, value) of each feature."""
     line = line.lstrip(BLANKS)

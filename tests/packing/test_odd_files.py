@@ -39,8 +39,6 @@ BAD_TEXT = {
     "JSON integers too large": ("a.jsonl", b'{"a":18446744073709551615}\n{"a":1}\n', "line 1: a whole number that 64 bits", 1),
     "Latin 1": ("a.jsonl", b'{"x":"a"}\n{"x":"\xe9"}\n', "line 2: not UTF-8", 1),
     "lines of old computers": ("a.svm", b"1 1:2\n0 2:3\r1 3:4\n", "line 2: a carriage return without", 1),
-    "matrix of old computers": ("a.txt", b"1 2\r3 4\n1 2\n", "line 1: a carriage return without", 1),
-    "matrix of decimal commas": ("a.txt", b"1 2 3 4\n1,5 2,5\n", "line 2: both commas and blanks", 1),
     "row of numbers without colon": ("a.vw", b"1 | a:1\r0 | b:1\n1 | a:1\n", "line 1: a carriage return without", 1),
 }  # fmt: skip
 
@@ -48,8 +46,7 @@ BAD_TEXT = {
 @pytest.mark.parametrize("name", BAD_TEXT)
 def test_text_that_would_be_misread_is_an_error_or_a_counted_row(name: str, tmp_path: Path) -> None:
     file, content, message, rest = BAD_TEXT[name]
-    options: dict[str, Any] = {"kind": "matrix"} if file == "a.txt" else {}
-    options |= {"delimiter": ";"} if name == "decimal commas" else {}
+    options: dict[str, Any] = {"delimiter": ";"} if name == "decimal commas" else {}
     with pytest.raises(DataError, match=message) as refused:
         packed(tmp_path, {file: content}, **options)
     assert file in refused.value.found

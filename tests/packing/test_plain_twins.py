@@ -78,18 +78,6 @@ def test_svmlight_equals_its_plain_twin(tmp_path_factory, data):
     assert bad == wanted_bad
 
 
-@given(fuzzed(b"1 ", b"2,", b"-3.5\n", b"nan", b"#", b",,", b"\t", b"\r\n", b"x"), st.integers(1, 4))
-@example(b"1,2\n3, 4\n5 ,6,\n", 2)
-@example(b"1\n,\n2\n", 1)
-@example(b",\n1\n", 1)
-def test_a_matrix_equals_its_plain_twin(tmp_path_factory, data, width):
-    known = pa.schema({"features": pa.list_(pa.float64(), width)})
-    rows, _, bad = read(tmp_path_factory, "matrix", data, known)
-    wanted, wanted_bad = parsed_by(plain.matrix_row, data, width)
-    check_same([(row["features"], None) for row in rows], [(row, None) for row in wanted])
-    assert bad == wanted_bad
-
-
 VW = fuzzed(b"1 ", b"-1 ", b"\n1 |", b"|", b"|f ", b"|g:2 ", b"a ", b"b:2 ", b"3 ", b"4:0.5 ", b"'t", b"0.5 ", b"\t", b"\r\n", b":", "é ".encode(), b"\xff")  # fmt: skip
 
 

@@ -105,18 +105,17 @@ def test_a_bad_line_is_named_or_counted(tmp_path, small_chunks, line, found):
     assert report.skipped_rows == {found.split(": '")[0]: 1}
 
 
-def test_the_labels_of_a_matrix_may_be_in_another_file(tmp_path, small_chunks):
+def test_labels_may_be_in_another_file(tmp_path, small_chunks):
     small_chunks(100)
-    rows = NUMBERS.normal(size=(40, 6))
-    (tmp_path / "m.data").write_text("\n".join(" ".join(map(repr, row)) + " " for row in rows.tolist()))
+    lines = [f"line {row}" for row in range(40)]
+    (tmp_path / "rows.txt").write_text("\n".join(lines))
     labels = NUMBERS.integers(0, 2, 40)
-    (tmp_path / "m.labels").write_text("\n".join(map(str, labels.tolist())) + "\n")
-    np.save(tmp_path / "m.npy", labels)
-    for name in ("m.labels", "m.npy"):
-        pack(tmp_path / "m.data", tmp_path / name[2:], kind="matrix", labels=tmp_path / name, rows_per_shard=13)
+    (tmp_path / "y.labels").write_text("\n".join(map(str, labels.tolist())) + "\n")
+    np.save(tmp_path / "y.npy", labels)
+    for name in ("y.labels", "y.npy"):
+        pack(tmp_path / "rows.txt", tmp_path / name[2:], kind="lines", labels=tmp_path / name, rows_per_shard=13)
         table = table_of(tmp_path / name[2:])
-        assert table["features"].type == pa.list_(pa.float64(), 6)
-        assert table["features"].to_pylist() == rows.tolist()
+        assert table["text"].to_pylist() == lines
         assert table["label"].to_pylist() == labels.tolist()
 
 
@@ -128,13 +127,9 @@ def test_there_must_be_as_many_labels_as_rows(tmp_path):
     ):
         (tmp_path / "y").write_text("1\n" * count)
         with pytest.raises(DataError, match=found):
-            pack(tmp_path / "m.txt", tmp_path / f"out{count}", kind="matrix", labels=tmp_path / "y")
+            pack(tmp_path / "m.txt", tmp_path / f"out{count}", kind="lines", labels=tmp_path / "y")
     with pytest.raises(OptionError, match="cannot be matched to rows"):
-        pack(tmp_path / "m.txt", tmp_path / "o", kind="matrix", labels=tmp_path / "y", on_bad_row="skip")
-    (tmp_path / "l.svm").write_text("1 2:3\n")
-    (tmp_path / "y").write_text("1\n")
-    with pytest.raises(DataError, match="has a column 'label', and an array for it"):
-        pack(tmp_path / "l.svm", tmp_path / "o2", labels=tmp_path / "y")
+        pack(tmp_path / "m.txt", tmp_path / "o", kind="lines", labels=tmp_path / "y", on_bad_row="skip")
 
 
 def test_lines_are_packed_as_strings(tmp_path, small_chunks):
@@ -167,8 +162,7 @@ def test_every_line_is_a_row(tmp_path_factory, data):
     assert table_of(folder / "out")["text"].to_pylist() == texts
 
 
-@given(st.binary(max_size=200), st.sampled_from(["svmlight", "vw", "matrix", "lines", "csv", "jsonl"]))
-@example(b"1" * 5000, "matrix")
+@given(st.binary(max_size=200), st.sampled_from(["svmlight", "vw", "lines", "csv", "jsonl"]))
 @example(b'"' * 100, "csv")
 @example(b"[" * 5000, "jsonl")
 @example(b'{"a":' * 2000, "jsonl")

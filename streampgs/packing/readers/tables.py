@@ -15,10 +15,10 @@ from streampgs.base.faults import naming_faults
 from streampgs.base.files import closed_after_reading, native_path
 from streampgs.packing.schemas import plain_batch
 from streampgs.packing.source import Source
-from streampgs.reading.array_slices import rows_a_slice, sliced
+from streampgs.reading.array_slices import sliced
 
 _ARROW_FILE_MAGIC = b"ARROW1"
-_QUERY_ROWS = 1 << 13
+_ROWS = 1 << 13
 
 
 @contextmanager
@@ -38,18 +38,13 @@ def _damage_named(source: Source) -> Iterator[None]:
 
 
 def read_parquet(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    size = source.path.stat().st_size
     with (
         _damage_named(source),
         native_path(source.path) as path,
         closed_after_reading(pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)) as file,
     ):
-        for group in range(file.metadata.num_row_groups):
-            facts = file.metadata.row_group(group)
-            rows = rows_a_slice(facts.total_byte_size / max(1, facts.num_rows))
-            for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
-                yield from map(plain_batch, sliced(batch))
-            source.place = size * (group + 1) // file.metadata.num_row_groups
+        for batch in file.iter_batches(batch_size=_ROWS):
+            yield from map(plain_batch, sliced(batch))
 
 
 def read_arrow(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -79,7 +74,7 @@ def rows_of_query(query: str, memory: int, folder: Path) -> Iterator[pa.RecordBa
             relation = connection.sql(query)
             if relation is None:
                 raise OptionError("the query gives no rows", "write a SELECT")
-            for batch in relation.to_arrow_reader(_QUERY_ROWS):
+            for batch in relation.to_arrow_reader(_ROWS):
                 yield from map(plain_batch, sliced(batch))
     except duckdb.OutOfMemoryException as error:
         raise DataError(
