@@ -37,9 +37,9 @@ class Output(AsJson):
 
 
 INCOMPLETE = 3
-"""Of a run that trained on all it could, but left out a file that is not complete, or that waits for another limit."""
+"""The exit code of a run that trained on all it could, but left out an incomplete file, or waits for another limit."""
 FAILED_VALIDATION = 4
-"""Of a resume that a condition of --fail-if has undone."""
+"""The exit code of a resume that a condition of --fail-if has undone."""
 
 
 def say(message: str, head: str = "", colour: str | None = None) -> None:

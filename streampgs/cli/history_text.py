@@ -29,7 +29,7 @@ _LISTED, _WIDTH = 3, 80
 _CHOSEN = ("loss", "p", "sigma", "l1", "step")
 _GIVEN = ("solver", *_CHOSEN)
 _METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
-"""Of an evaluation; the first ones that it has are shown."""
+"""The first of these that an evaluation has are shown."""
 
 
 def history_text(events: Sequence[Mapping[str, Any]]) -> str:
@@ -70,7 +70,7 @@ def _started(event: Mapping[str, Any]) -> str:
 
 
 def _numbers(event: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Those that the event has, with their names."""
+    """The numbers that the event has, with their names."""
     return ", ".join(f"{name} {_listed(event[name])}" for name in names if event.get(name) is not None)
 
 

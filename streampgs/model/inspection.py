@@ -46,7 +46,7 @@ _WHOLE_CACHE = 1 << 62  # bytes: no limit
 
 
 def refuse_path(path: Path | None) -> None:
-    """Of a target that is not a run."""
+    """A target that is not a run has no path."""
     if path is not None:
         raise OptionError("--path for data that is not a run", "give the folder of a run with several values of --l1")
 

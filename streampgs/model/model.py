@@ -30,7 +30,7 @@ class Model:
     intercept_: float | Vector
     options: ModelOptions
     settings: LaneSpec
-    """Of the best candidate, for its first target."""
+    """The specification of the best candidate, for its first target."""
     targets: tuple[str, ...]
     """The classes if there are more than two, or the labels if there are several."""
     steps: int
@@ -59,7 +59,7 @@ class Model:
 
     @property
     def layout(self) -> str:
-        """Of the rows."""
+        """The layout of the rows."""
         return self.settings.layout if self.kernel is None else self.kernel.record.layout
 
     def name_of(self, weight: int) -> str:
@@ -76,7 +76,7 @@ class Model:
 
     @property
     def features(self) -> int:
-        """Of the rows."""
+        """The number of features of the rows."""
         return int(self.coef_.shape[-1]) if self.kernel is None else self.kernel.record.inputs
 
     @property
@@ -161,7 +161,7 @@ class Model:
         return np.stack(columns, axis=1)
 
     def probabilities(self, scores: Vector) -> Vector | None:
-        """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""
+        """The probability of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""
         return self.task.probabilities(scores)
 
 

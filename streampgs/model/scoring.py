@@ -110,7 +110,7 @@ _BLOCK_BYTES = 4 << 20
 @dataclass(frozen=True)
 class ScoredBlock:
     scores: Vector
-    """Of each row in the window; of several classes or labels a column for each."""
+    """The score of each row in the window; for several classes or labels a column for each."""
     window: Window
     others: Iterable[pa.RecordBatch] = ()
     """Other columns of all rows of the block, also of those that were left out of the window; in several batches if they
@@ -161,7 +161,7 @@ class ShardScores:
 
     @property
     def others(self) -> pa.Schema:
-        """Of the other columns."""
+        """The schema of the other columns."""
         return self._others.schema if self._others is not None else pa.schema([])
 
     def selection(self, where: str | None) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class LabelOptions:
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
     label_types: tuple[LabelType, ...] = ()
-    """Of each label column that holds classes."""
+    """The type of each label column that holds classes."""
     label_pairs: tuple[tuple[float | str, float | str] | None, ...] = ()
     """With several label columns: the two classes of each, the negative one first; None: -1 and 1."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,

@@ -115,7 +115,7 @@ def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_
 
 
 def column_names(folder: str) -> list[str]:
-    """Of the shards in it."""
+    """The columns of the shards in a folder."""
     first = min(Path(folder).iterdir(), default=None)
     if first is None:
         return []

@@ -28,7 +28,7 @@ class Status:
     epoch_fraction: float
     rows_per_second: float
     loss: float | None
-    """Of the leading model: progressive, or of its last judgement where it is judged on other rows."""
+    """The loss of the leading model: progressive, or from its last judgement where it is judged on other rows."""
     accuracy: float | None
     gap: float | None
     """For solvers of whole passes a bound, for the others an estimate of one."""
@@ -39,7 +39,7 @@ class Status:
     fraction: float
     """What is done of the epoch, or of the update."""
     seconds: float
-    """Of training and of waiting for rows, in all sessions of the run."""
+    """The time of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
     rss_bytes: int
 
@@ -60,7 +60,7 @@ class Report:
     progressive_loss: float | None
     progressive_accuracy: float | None
     judged_loss: float | None
-    """Of the weights that are returned, on validation rows or on rows not trained on yet, when they were last judged."""
+    """The loss of the weights that are returned, on validation rows or on rows not trained on yet, when they were last judged."""
     judged_accuracy: float | None
     chosen: dict[str, Any] | None
     """Loss of the model, and the numbers by which the candidates of its solver differ: p, sigma, t0 and ball for pgs."""
@@ -92,7 +92,7 @@ class Report:
     stream_rows: int | None = None
     """Rows of the stream that have reached the disk; the next session begins after them. None: not a stream."""
     seconds_this_call: float = 0.0
-    """Of all that this call did so far: it opened data, searched, trained, waited and saved."""
+    """The time of all that this call did so far: it opened data, searched, trained, waited and saved."""
     update: dict[str, Any] | None = None
     """The mixture that is the model, and under 'judged' how new rows judged its parts and the model before, in this call."""
     validation: dict[str, Any] | None = None
@@ -219,7 +219,7 @@ def mixed_text(shares: dict[str, float], shrink: float) -> str:
 
 
 def time_text(report: Report) -> str:
-    """Of this call, and of its training."""
+    """The time of this call, and of its training."""
     trained = report.rows_this_call / report.rows_per_second if report.rows_per_second else 0.0
     return f"{report.seconds_this_call:,.1f} s, {trained:,.1f} s of it training"
 

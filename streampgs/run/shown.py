@@ -19,7 +19,7 @@ from streampgs.run.models import Models
 from streampgs.run.report import Observer
 from streampgs.run.saver import Log
 from streampgs.run.shard_input import ShardInput
-from streampgs.run.words import announced, large_model_note, solver_notes
+from streampgs.run.words import announced, large_model_note
 from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
@@ -62,7 +62,7 @@ class Shown:
         self._observer.choices(choices)
         self._log.metrics({"event": "started", "rows": rows, "choices": choices})
         note = large_model_note(self.forecast, self._resources.budget, data.form.encoding)
-        for hint in [*([] if note is None else [note]), *data.hints(window), *solver_notes(models, window)]:
+        for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self._observer.note(hint)
 
     def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:

@@ -31,8 +31,6 @@ from streampgs.table.catalog import Catalog
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
 _ENDS = ("epochs", "rows", "seconds", "converged", "end of stream")
-# Steps that compute all weights take long if these are so many in a window, and far more than the numbers of its rows.
-_LONG_SUMS, _MUCH_WIDER = 1e9, 20
 
 
 def shard_choices(
@@ -107,28 +105,6 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
         f"the models in training take {forecast.model / 1e6:,.0f} MB in addition to --memory: `--hash-bits "
         f"{max(1, encoding.hash_bits - 4)}`, or a known --sigma, makes it less"
     )
-
-
-def solver_notes(models: Models, window: Window) -> list[str]:
-    """The cost of the chosen solver on this table, if it is high."""
-    solver, batch = models.form.options.solver, models.form.options.batch
-    notes = []
-    sums = models.features * window.rows * len(models.lanes) / batch
-    if (
-        SOLVERS[solver].needs.all_weights
-        and sums > _LONG_SUMS
-        and models.features > batch * _MUCH_WIDER * _width(window)
-    ):
-        notes.append(
-            f"each step of `--solver {solver}` computes all {models.features:,} weights of "
-            f"{counted(len(models.lanes), 'model')}: with a larger --batch there are fewer steps, and with a given --sigma "
-            "fewer models"
-        )
-    return notes
-
-
-def _width(window: Window) -> float:
-    return window.entries / max(1, window.rows)
 
 
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
@@ -277,36 +253,26 @@ def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str
 
 def missed_gap(gap: float | None, stopped_by: str, record: RunRecord, run: Path) -> list[str]:
     """A note if training has ended above --target-gap, and not because the user stopped it."""
-    limits, target, on_stream = record.limits, record.limits.target_gap, record.spool is not None
+    target, on_stream = record.limits.target_gap, record.spool is not None
     if target is None or stopped_by not in _ENDS or (gap is not None and gap <= target):
         return []
     found = "is not known yet" if gap is None or math.isinf(gap) else f"is {gap:.3g}"
-    why, aim, more = f"the limit of {stopped_by} came first", "continue", f"--{stopped_by} +N --target-gap {target:g}"
-    if stopped_by == "epochs" and limits.epochs is not None:
-        why = f"{counted(limits.epochs, 'epoch')} came first"
-        more = f"--epochs +{limits.epochs} --target-gap {target:g}"
-    elif stopped_by == "converged":
-        why, aim, more = "more epochs would hardly change the model", "train longer", "--epochs +1"
-    elif stopped_by == "end of stream":
-        why, more = "the stream ended first", ""
-    remedy = f"to {aim}: {resume_command(run, on_stream, more)}"
+    more = f"--{stopped_by} +N" if stopped_by in ("rows", "seconds") else "--epochs +N"
+    remedy = resume_command(run, on_stream, "" if stopped_by == "end of stream" else more)
     faster = "; a new run with `--beta column` takes larger steps" if record.options.beta == "global" else ""
-    return [f"`--target-gap {target:g}` was not reached: the certified gap {found}, and {why}; {remedy}{faster}"]
+    ended = f"the certified gap {found}, and training ended by {stopped_by}"
+    return [f"`--target-gap {target:g}` was not reached: {ended}; to continue: {remedy}{faster}"]
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
-    longer = f"to train longer on the same rows: {resume_command(run, options='--epochs +1')}"
-    if limit == "epochs":
-        assert limits.epochs is not None
-        done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
-        return f"no new rows, and {done} done; {longer}"
-    if limit == "converged":
-        return f"no new rows, and the certified gap is small; {longer}"
+    if limit in ("epochs", "converged"):
+        done = "the certified gap is small" if limit == "converged" else f"{counted(limits.epochs or 0, 'epoch')} done"
+        longer = resume_command(run, options="--epochs +1")
+        return f"no new rows, and {done}; to train longer on the same rows: {longer}"
     value = getattr(limits, limit.replace("-", "_"), None)
     reached = f"--{limit}" if value is None else f"`--{limit} {value:.10g}`"
-    can_grow = limit in ("rows", "seconds")
-    more = resume_command(run, options=f"--{limit} +N") if can_grow else f"{resume_command(run)} with another --{limit}"
+    more = resume_command(run, options=f"--{limit} +N" if limit in ("rows", "seconds") else f"--{limit} OTHER")
     return f"the limit {reached} of the run is already reached; to continue: {more}"
 
 

@@ -72,7 +72,7 @@ def test_a_night_without_new_rows(night: tuple[Path, Path]) -> None:
     }
     (note,) = done.json["notes"]
     assert note == (
-        f"no new rows, and all 2 epochs are done; to train longer on the same rows: streampgs resume {run} --epochs +1"
+        f"no new rows, and 2 epochs done; to train longer on the same rows: streampgs resume {run} --epochs +1"
     )
     assert note in done.err
 

@@ -35,7 +35,7 @@ class Labels(Sums):
 
     @property
     def shares(self) -> Vector | None:
-        """Of each class; None without rows."""
+        """The share of each class; None without rows."""
         total = self._classes.sum()
         return self._classes / total if total else None
 
@@ -103,7 +103,7 @@ def _quantile_loss(labels: Labels, quantile: float, factor: float) -> float | No
 
 
 def deviance(labels: Labels) -> float | None:
-    """Of the mean count."""
+    """The deviance of the mean count."""
     counts, weights = labels.distribution()
     if not len(counts):
         return None

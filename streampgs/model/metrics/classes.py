@@ -46,7 +46,7 @@ class Confusion(Sums):
 
     @property
     def largest_share(self) -> float | None:
-        """Of the rows, the share of the largest class that the model knows."""
+        """The share of the rows that have the largest class that the model knows."""
         return float(self.labelled[:-1].max()) / self.weight if self.weight else None
 
     @property
@@ -143,7 +143,7 @@ def whole_or_float(value: float) -> float:
 
 
 class Ranks(Sums):
-    """Of two classes. Rows in the same bin count as rows of the same score: an area is wrong by at most half of the
+    """The ranks of two classes. Rows in the same bin count as rows of the same score: an area is wrong by at most half of the
     share of pairs (a positive and a negative row) that are in the same bin."""
 
     def __init__(self, task: Task, size: Size = FULL) -> None:
@@ -178,7 +178,7 @@ class Ranks(Sums):
 
 
 class ClassRanks(Sums):
-    """Of several classes, each against all others: by its probability, or by its score if the loss has none."""
+    """The ranks of several classes, each against all others: by its probability, or by its score if the loss has none."""
 
     def __init__(self, task: Task, size: Size = FULL) -> None:
         super().__init__(task, size)

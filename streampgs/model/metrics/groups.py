@@ -59,7 +59,7 @@ class LabelMetrics:
 
 
 def _means(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the numbers that all have."""
+    """The means of the numbers that all have."""
     values = {name: [one[name] for one in found] for name in found[0]}
     return {
         name: float(np.mean(some)) for name, some in values.items() if all(isinstance(one, float | int) for one in some)

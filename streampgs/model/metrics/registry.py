@@ -42,7 +42,7 @@ class Metric:
 
 
 def _losses(batch: Batch) -> float:
-    """Of several classes: the mean of the losses of each class against all others."""
+    """For several classes it is the mean of the losses of each class against all others."""
     loss_sum, scores, shape = loss_sum_for(batch.task.loss), batch.scores, batch.task.shape
     if scores.ndim == 1:
         return loss_sum(scores, batch.labels, batch.weights, shape)

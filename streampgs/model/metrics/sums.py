@@ -23,7 +23,7 @@ class Task:
     classes: int
     """0: a number."""
     threshold: float | None = None
-    """Of two classes: the least probability at which the positive one is predicted; None: a score above 0."""
+    """The least probability at which the positive one of two classes is predicted; None: a score above 0."""
 
     @property
     def estimates(self) -> bool:
@@ -31,7 +31,7 @@ class Task:
         return self.loss.probability is not None
 
     def probabilities(self, scores: Vector) -> Vector | None:
-        """Of the positive class, or of each of several classes, so that they add up to 1; None if the loss has none."""
+        """The probability of the positive class, or of each class, so that they add up to 1; None if the loss has none."""
         if self.loss.probability is None:
             return None
         positive = self.loss.probability(scores)
@@ -110,7 +110,7 @@ class Size:
     exact_rows: int = 1 << 21
     """Up to so many rows all values are kept, for all classes together."""
     bins: int = 1 << 17
-    """Of later rows; at least."""
+    """How many bins later rows have, at least."""
 
     def of_one(self, parts: int) -> Size:
         """For each of several."""

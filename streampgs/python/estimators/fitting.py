@@ -71,7 +71,7 @@ class Given:
 
     @property
     def all_weights(self) -> Floats | None:
-        """Of rows and their classes."""
+        """The weights of the rows, times those of their classes."""
         if self.factors is None:
             return self.weights
         found = self.factors[self.labels.astype(np.intp)]
@@ -130,11 +130,11 @@ class Fitted:
     features: Features | None
     """None: the model of the run reads the rows."""
     model: Model | None = None
-    """Of a run on shards."""
+    """The model of a run on shards."""
     training: MemoryTraining | None = None
     """For partial_fit; None: it was in a run."""
     report: Report | None = None
-    """Of the run; None: rows in memory."""
+    """The report of the run; None: the rows were in memory."""
     clipped: int | None = None
     """How many different rows have a number that was clipped; None: the report knows."""
     shifted: bool = False
