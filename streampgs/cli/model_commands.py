@@ -25,9 +25,7 @@ from streampgs.options.commands import (
     EvaluateOptions,
     HistoryOptions,
     InspectOptions,
-    ModelOptions,
     PredictOptions,
-    Resources,
 )
 from streampgs.options.fields import COMMON, Choice, build, option
 
@@ -48,14 +46,7 @@ class _Shown:
     kinds=(InspectOptions, _Shown, EncodingOptions, AsJson),
 )
 @click.argument("target", nargs=-1, required=True)
-def inspect(
-    target: tuple[str, ...],
-    top: int = 0,
-    path: Path | None = None,
-    columns: str = "few",
-    json: bool = False,
-    **options: Any,
-) -> int:
+def inspect(target: tuple[str, ...], columns: str = "few", json: bool = False, **options: Any) -> int:
     """Summarize a run, or profile data: TARGET is a run's folder, or files, folders and globs of shards.
 
     \b
@@ -68,22 +59,12 @@ def inspect(
     memory cannot mix them well.
     """
     from streampgs.cli.inspection_text import data_text, run_text
-    from streampgs.model.inspection import inspect_data, inspect_run, refuse_path
-    from streampgs.run.folder import RunFolder
+    from streampgs.model.inspection import inspected
 
-    if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        result = inspect_run(Path(target[0]), top, path)
-        print_result(run_text(result), result, json)
-    else:
-        refuse_path(path)
-        data_options: dict[str, Any] = {
-            name: options.pop(name) for name in ("label", "memory", "where") if name in options
-        }
-        model, resources = build("train", data_options, ModelOptions, Resources)
-        result = inspect_data(target, model, EncodingOptions(**options), resources)
-        for warning in result["warnings"]:
-            say_warning(warning)
-        print_result(data_text(result, columns == "all"), result, json)
+    result = inspected(target, options)
+    for warning in result.get("warnings", ()):
+        say_warning(warning)
+    print_result(run_text(result) if "run" in result else data_text(result, columns == "all"), result, json)
     return 0
 
 

@@ -22,8 +22,8 @@ _CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
 def make_robust() -> None:
     """Replace the standard streams. File names may hold bytes that are not text: these are written as escapes."""
     _occupy_closed_numbers()
-    sys.stdout = _text(_Results(_OUT), sys.stdout, sys.__stdout__)
-    sys.stderr = _text(_Messages(_ERR), sys.stderr, sys.__stderr__)
+    sys.stdout = _text(_Stream(_OUT), sys.stdout, sys.__stdout__)
+    sys.stderr = _text(_Stream(_ERR), sys.stderr, sys.__stderr__)
 
 
 def _occupy_closed_numbers() -> None:
@@ -48,11 +48,11 @@ def _text(raw: _Stream, present: TextIO | None, original: TextIO | None) -> Text
 
 
 class _Stream(io.RawIOBase):
-    """An unbuffered stream. After the first failure it takes all bytes and drops them, as the streams are flushed once more
-    at the end of the process."""
+    """An unbuffered stream. Results after their first failure are dropped, as the streams are flushed once more at the end of
+    the process."""
 
     def __init__(self, fd: int) -> None:
-        self.fd = fd
+        self.fd, self._failed = fd, False
 
     def writable(self) -> bool:
         return True
@@ -63,34 +63,25 @@ class _Stream(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self.fd)
 
-
-class _Messages(_Stream):
     def write(self, data: Any) -> int:
-        try:
-            return os.write(self.fd, data)
-        except OSError:
-            return len(data)  # the next message may succeed
+        while not self._failed:
+            try:
+                return os.write(self.fd, data)
+            except OSError as error:
+                if self.fd == _OUT:
+                    self._fail(error)
+                else:
+                    break  # the next message may succeed
+        return len(data)
 
-
-class _Results(_Stream):
-    def __init__(self, fd: int) -> None:
-        super().__init__(fd)
-        self._failed = False
-
-    def write(self, data: Any) -> int:
-        if self._failed:
-            return len(data)
-        try:
-            while True:
-                try:
-                    return os.write(self.fd, data)
-                except BlockingIOError:  # the output was made non-blocking by the program behind it
-                    select.select([], [self.fd], [])
-        except OSError as error:
-            self._failed = True
-            if error.errno == errno.EPIPE:  # the reader has gone: streampgs history RUN | head -3
-                raise SystemExit(_CLOSED_PIPE) from None
-            raise StreampgsError(
-                f"the result cannot be written to standard output: {error.strerror}",
-                "all else is done and saved; give the command an output that can be written to",
-            ) from error
+    def _fail(self, error: OSError) -> None:
+        if isinstance(error, BlockingIOError):  # the output was made non-blocking by the program behind it
+            select.select([], [self.fd], [])
+            return
+        self._failed = True
+        if error.errno == errno.EPIPE:  # the reader has gone: streampgs history RUN | head -3
+            raise SystemExit(_CLOSED_PIPE) from None
+        raise StreampgsError(
+            f"the result cannot be written to standard output: {error.strerror}",
+            "the work is saved; only printing failed: redirect the output to a writable place",
+        ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 from streampgs.model.l1_path import draw_path, path_of
 from streampgs.model.model import Model
-from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
+from streampgs.options.commands import EncodingOptions, InspectOptions, ModelOptions, Resources
+from streampgs.options.fields import build
 from streampgs.options.solvers import solver_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
+from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.undo import restorable
@@ -45,10 +47,15 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 _WHOLE_CACHE = 1 << 62  # bytes: no limit
 
 
-def refuse_path(path: Path | None) -> None:
-    """A target that is not a run has no path."""
-    if path is not None:
+def inspected(target: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of a run, or the profile of data, with the options of `inspect` by name."""
+    chosen, encoding = build("inspect", given, InspectOptions, EncodingOptions)
+    if len(target) == 1 and RunFolder(Path(target[0])).exists:
+        return inspect_run(Path(target[0]), chosen.top, chosen.path)
+    if chosen.path is not None:
         raise OptionError("--path for data that is not a run", "give the folder of a run with several values of --l1")
+    model = ModelOptions(label=chosen.label, where=chosen.where)
+    return inspect_data(target, model, encoding, Resources(memory=chosen.memory))
 
 
 def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, Any]:

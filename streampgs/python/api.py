@@ -22,9 +22,7 @@ from streampgs.options.commands import (
     EvaluateOptions,
     HistoryOptions,
     InspectOptions,
-    ModelOptions,
     PredictOptions,
-    Resources,
 )
 from streampgs.options.fields import build
 from streampgs.options.messages import python_words
@@ -270,18 +268,11 @@ def history(run: str | Path, **options: Any) -> list[dict[str, Any]]:
 @public("inspect", InspectOptions, EncodingOptions)
 def inspect(target: Any, **options: Any) -> dict[str, Any]:
     """Summarize a run, or profile data: `target` is a run's folder, or data as for `train`."""
-    from streampgs.model.inspection import inspect_data, inspect_run, refuse_path
+    from streampgs.model.inspection import inspected
 
-    chosen, encoding = build("inspect", options, InspectOptions, EncodingOptions)
     sources = paths_in(target)
-    if sources is not None and len(sources) == 1 and RunFolder(Path(sources[0])).exists:
-        return inspect_run(Path(sources[0]), chosen.top, chosen.path)
-    refuse_path(chosen.path)
-    model, resources = build(
-        "train", {name: getattr(chosen, name) for name in ("label", "memory", "where")}, ModelOptions, Resources
-    )
     with _shards(Rows(target), sources) as found:
-        return inspect_data(found, model, encoding, resources)
+        return inspected(found, options)
 
 
 pack = public("pack", PackOptions)(packer.pack)

@@ -38,11 +38,11 @@ class Metric:
     """Whether it needs memory for each class, so that it is left out if there are very many."""
 
 
-# Totals of which the mean is a metric.
+# Values of rows whose mean is a metric.
 
 
 def _losses(batch: Batch) -> float:
-    """For several classes it is the mean of the losses of each class against all others."""
+    """The total. For several classes it is the mean of the losses of each class against all others."""
     loss_sum, scores, shape = loss_sum_for(batch.task.loss), batch.scores, batch.task.shape
     if scores.ndim == 1:
         return loss_sum(scores, batch.labels, batch.weights, shape)
@@ -53,53 +53,36 @@ def _losses(batch: Batch) -> float:
     return total / int(scores.shape[1])
 
 
-def _log_losses(batch: Batch) -> float:
+def _log_losses(batch: Batch) -> Vector:
     """A probability of 0 counts as 2e-16."""
     least = float(np.finfo(np.float64).eps)
-    return batch.total(-np.log(np.clip(batch.label_probabilities, least, 1.0 - least)))
+    return np.asarray(-np.log(np.clip(batch.label_probabilities, least, 1.0 - least)))
 
 
-def _brier_scores(batch: Batch) -> float:
-    return batch.total((batch.probabilities - (batch.labels > 0.0)) ** 2)
+def _misses(batch: Batch) -> Vector:
+    return batch.labels - batch.predictions
 
 
-def _probabilities(batch: Batch) -> float:
-    return batch.total(batch.probabilities)
-
-
-def _squared_errors(batch: Batch) -> float:
-    return batch.total((batch.labels - batch.predictions) ** 2)
-
-
-def _absolute_errors(batch: Batch) -> float:
-    return batch.total(np.abs(batch.labels - batch.predictions))
-
-
-def _labels(batch: Batch) -> float:
-    return batch.total(batch.labels)
-
-
-def _predictions(batch: Batch) -> float:
-    return batch.total(batch.predictions)
-
-
-def _pinball_losses(batch: Batch) -> float:
+def _pinball_losses(batch: Batch) -> Vector:
     """At the quantile of the model."""
-    misses, quantile = batch.labels - batch.predictions, batch.task.shape
-    return batch.total(np.maximum(quantile * misses, (quantile - 1.0) * misses))
+    misses, quantile = _misses(batch), batch.task.shape
+    return np.maximum(quantile * misses, (quantile - 1.0) * misses)
 
 
-def _poisson_deviances(batch: Batch) -> float:
+def _poisson_deviances(batch: Batch) -> Vector:
     counts, expected = batch.labels, np.maximum(batch.predictions, np.finfo(np.float64).tiny)
     logarithms = np.log(np.where(counts > 0.0, counts, 1.0) / expected)
-    return batch.total(2.0 * (counts * logarithms - counts + expected))
+    return np.asarray(2.0 * (counts * logarithms - counts + expected))
 
 
-def _mean_of(total_of: Callable[[Batch], float]) -> Callable[[Task, Size], Mean]:
-    return partial(Mean, total_of=total_of)
+def _mean_of(values_of: Callable[[Batch], Vector]) -> Callable[[Task, Size], Mean]:
+    return partial(Mean, total_of=lambda batch: batch.total(values_of(batch)))
 
 
-_SQUARES = _mean_of(_squared_errors)
+_SQUARES = _mean_of(lambda batch: _misses(batch) ** 2)
+_ABSOLUTE = _mean_of(lambda batch: np.abs(_misses(batch)))
+_BRIER = _mean_of(lambda batch: (batch.probabilities - (batch.labels > 0.0)) ** 2)
+_TRAINED = partial(Mean, total_of=_losses)
 
 
 def _mean(sums: Mean) -> float | None:
@@ -195,11 +178,11 @@ _ALL = (
     Metric("r2", "1 − mse / variance of the labels", NUMBERS, _numbers, Moments, lambda sums: sums.r_squared, baseline.zero),
     Metric("rmse", "root of the mean squared error", NUMBERS, _numbers, _SQUARES, _root, baseline.deviation),
     Metric("mse", "mean squared error", NUMBERS, _numbers, _SQUARES, _mean, baseline.variance),
-    Metric("mae", "mean absolute error", NUMBERS, _numbers, _mean_of(_absolute_errors), _mean, baseline.absolute),
+    Metric("mae", "mean absolute error", NUMBERS, _numbers, _ABSOLUTE, _mean, baseline.absolute),
     Metric("pinball", "mean pinball loss", NUMBERS, _quantile, _mean_of(_pinball_losses), _mean, baseline.pinball),
     Metric("deviance", "mean Poisson deviance", NUMBERS, _counts, _mean_of(_poisson_deviances), _mean, baseline.deviance),
-    Metric("mean_label", "mean label", NUMBERS, _numbers, _mean_of(_labels), _mean),
-    Metric("mean_prediction", "mean prediction", NUMBERS, _numbers, _mean_of(_predictions), _mean),
+    Metric("mean_label", "mean label", NUMBERS, _numbers, _mean_of(lambda batch: batch.labels), _mean),
+    Metric("mean_prediction", "mean prediction", NUMBERS, _numbers, _mean_of(lambda batch: batch.predictions), _mean),
     Metric("auc", "area under the ROC curve", ORDER, _two, Ranks, lambda sums: sums.area, baseline.one_half),
     Metric(
         "average_precision", "area under the precision-recall curve", ORDER, _two, Ranks,
@@ -215,7 +198,7 @@ _ALL = (
         _mean_of(_log_losses), _mean, baseline.entropy,
     ),
     Metric(
-        "brier", "mean squared error of the probability", PROBABILITIES, _two_estimated, _mean_of(_brier_scores),
+        "brier", "mean squared error of the probability", PROBABILITIES, _two_estimated, _BRIER,
         _mean, baseline.brier,
     ),
     Metric(
@@ -224,9 +207,9 @@ _ALL = (
     ),
     Metric(
         "mean_probability", "mean probability of the positive class", PROBABILITIES, _two_estimated,
-        _mean_of(_probabilities), _mean,
+        _mean_of(lambda batch: batch.probabilities), _mean,
     ),
-    Metric("loss", "mean of the loss that training minimizes", TRAINING, _always, _mean_of(_losses), _mean, baseline.loss),
+    Metric("loss", "mean of the loss that training minimizes", TRAINING, _always, _TRAINED, _mean, baseline.loss),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
