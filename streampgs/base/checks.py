@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,17 +55,6 @@ def refuse_other_format(path: Path, found: Any, known: int) -> None:
         f"'{path}' is of format {found!r:.20}; this version reads format {known}",
         "start again in a new folder, or use the version of streampgs that wrote it",
     )
-
-
-def parsed_json(text: bytes | str, most: int) -> Any:
-    """The value of a JSON text of at most `most` bytes. ValueError names the fault, also of a text that is nested too
-    deeply. A value may take 30 times the memory of its text."""
-    if len(text) > most:
-        raise ValueError(f"{len(text):,} bytes of JSON; at most {most:,} are read")
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("JSON with lists or objects nested too deeply") from None
 
 
 def most_brackets(text: bytes) -> int:

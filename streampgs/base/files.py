@@ -115,32 +115,16 @@ def ends_early() -> OSError:
     return OSError(errno.EIO, "it ends before its size")
 
 
-def read_whole(path: Path, most: int, flags: int = OWN) -> bytes:
-    """The content of a file of at most `most` bytes; ValueError if it is larger."""
-    with reading(path, flags) as file:
-        data = file.read(most + 1)
-        if len(data) < min(most + 1, os.fstat(file.fileno()).st_size):
-            raise ends_early()
-    if len(data) > most:
-        raise ValueError(f"it has more than {most:,} bytes")
-    return data
-
-
 @contextmanager
 def native_path(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[str]:
     """A path for libraries that open a file themselves: it leads to the regular file that is open here, even if the name is
     not UTF-8, which Arrow refuses, or has been given to another file."""
     fd = open_regular(path, flags)
     try:
-        yield path_of(fd)
+        yield f"/proc/self/fd/{fd}"
     finally:
         with suppress(OSError):  # it has been read all the same
             os.close(fd)
-
-
-def path_of(fd: int) -> str:
-    """A path to the file that is open as `fd`."""
-    return f"/proc/self/fd/{fd}"
 
 
 def append_line(path: Path, line: str, durable: bool = False) -> None:
@@ -241,23 +225,15 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
 
 
 def _publish(temporary: Path, path: Path, replace: bool) -> None:
-    if replace:
-        os.replace(temporary, path)
-    elif not publish_new(temporary, path):
-        raise _exists(path)
-
-
-def publish_new(temporary: Path, path: Path) -> bool:
-    """Give a complete file its name, unless another file has it. The temporary name may remain."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links
-        if os.path.lexists(path):
-            return False
-        os.replace(temporary, path)
-    return True
+    """Give a complete file its name. The temporary name may remain."""
+    if not replace:
+        try:
+            os.link(temporary, path)
+            return
+        except OSError as error:  # a file system without links, if no other file has the name
+            if isinstance(error, FileExistsError) or os.path.lexists(path):
+                raise _exists(path) from None
+    os.replace(temporary, path)
 
 
 def _exists(path: Path) -> OptionError:

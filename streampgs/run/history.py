@@ -9,15 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streampgs.base.checks import parsed_json
 from streampgs.base.errors import RunError
 from streampgs.base.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
 EVALUATED, INCOMPLETE = "evaluated", "incomplete"
-_MOST_BYTES, _LONGEST_LINE = 16 << 20, 1 << 20
-"""Of the end of the file that is read, and of a line."""
+_MOST_BYTES = 16 << 20
+"""Of the end of the file that is read."""
 
 
 def utc_now() -> str:
@@ -76,11 +75,11 @@ def _lines_from_the_end(file: BinaryIO) -> list[bytes]:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        event = parsed_json(line, _LONGEST_LINE)
+        event = json.loads(line)
         known = isinstance(event["event"], str) and isinstance(event["time"], str)
         counts = event["rows"], event["t"], event.get("shards", 0)
         return event if known and all(isinstance(count, int) for count in counts) else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
