@@ -22,8 +22,7 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import called, compiled, inlinable
-from streampgs.kernels.row_steps import Steps
-from streampgs.kernels.targets import TARGET_ROWS
+from streampgs.kernels.row_steps import TARGET_ROWS, Steps
 from streampgs.kernels.vector_math import log1p_of_unit
 
 SIGMA = TARGET_ROWS

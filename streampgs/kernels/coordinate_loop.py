@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable, reordering
-from streampgs.kernels.losses import LossFormulas, value_and_slope
+from streampgs.kernels.row_steps import LossFormulas, value_and_slope
 from streampgs.kernels.smooth_losses import EXACT, GROWS, SMOOTH_LOSSES
 
 SHAPE, L1, SIGMA, BOUND, CONSTANT = range(5)

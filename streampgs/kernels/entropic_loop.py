@@ -16,8 +16,7 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable
-from streampgs.kernels.row_steps import Steps, dot_and_add
-from streampgs.kernels.targets import TARGET_ROWS
+from streampgs.kernels.row_steps import TARGET_ROWS, Steps, dot_and_add
 from streampgs.kernels.vector_math import exp_of_negative
 
 SIGMA = TARGET_ROWS

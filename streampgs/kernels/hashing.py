@@ -6,20 +6,21 @@ A **code** is the feature of a string, in the lower 31 bits, and the sign of its
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.kernels.jit import compiled, inlinable
+
+Words = NDArray[np.uint32]
 
 # Computed in 64 bits with the upper half masked: Numba would convert smaller words to wider or signed numbers anyway.
 _LOW = np.uint64(0xFFFFFFFF)
 _C1, _C2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
 _FIVE, _ADDED = np.uint64(5), np.uint64(0xE6546B64)
 _FINAL_1, _FINAL_2 = np.uint64(0x85EBCA6B), np.uint64(0xC2B2AE35)
-_ZERO, _8, _13, _15, _16, _17, _19, _24, _32 = (np.uint64(n) for n in (0, 8, 13, 15, 16, 17, 19, 24, 32))
+_ZERO, _8, _13, _15, _16, _17, _19, _24 = (np.uint64(n) for n in (0, 8, 13, 15, 16, 17, 19, 24))
 
 NO_CODE = 0xFFFFFFFF
 """Instead of a code: the row has no such feature."""
-_SIGN = np.uint64(1 << 31)
-_INDEX = np.uint64((1 << 31) - 1)
 
 
 @inlinable
@@ -84,14 +85,9 @@ def hash_pairs(first, second, seed):  # type: ignore[no-untyped-def]
     return hashes
 
 
-@compiled
-def hashed_codes(hashes, base, mask):  # type: ignore[no-untyped-def]
+def hashed_codes(hashes: Words, base: int, mask: int) -> Words:
     """The lower bits of a hash choose one of mask + 1 features from `base` on; its highest bit is the sign."""
-    codes = np.empty(hashes.size, np.uint32)
-    for i in range(hashes.size):
-        word = np.uint64(hashes[i])
-        codes[i] = np.uint32((np.uint64(base) + (word & np.uint64(mask))) | (word & _SIGN))
-    return codes
+    return (np.uint32(base) + (hashes & np.uint32(mask))) | (hashes & np.uint32(1 << 31))
 
 
 @compiled
@@ -118,10 +114,6 @@ def known_codes(wanted, table, keys, base, codes):  # type: ignore[no-untyped-de
             place = (place + 1) & (table.size - 1)
 
 
-@compiled
-def wide_keys(first, second):  # type: ignore[no-untyped-def]
+def wide_keys(first: Words, second: Words) -> NDArray[np.uint64]:
     """Two hashes of the same string, by different seeds, as one key of 64 bits; equal keys mean equal strings."""
-    keys = np.empty(first.size, np.uint64)
-    for i in range(first.size):
-        keys[i] = (np.uint64(first[i]) << _32) | np.uint64(second[i])
-    return keys
+    return (first.astype(np.uint64) << np.uint64(32)) | second

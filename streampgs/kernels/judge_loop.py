@@ -1,4 +1,4 @@
-"""Sums of losses over given scores, and the logistic loss at the best scale of the scores."""
+"""Losses of given scores: their sums, the logistic loss at the best scale of the scores, and the losses of mixtures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import compiled
-from streampgs.kernels.losses import LossFormulas, value_and_slope
+from streampgs.kernels.row_steps import LossFormulas, value_and_slope
 from streampgs.kernels.vector_math import exp_of_negative, log1p_of_unit
 
 
@@ -92,3 +92,40 @@ def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-de
             break
         scale = following
     return min(least, at_zero)
+
+
+@cache
+def mixed_loss_for(loss: LossFormulas) -> Callable[..., float]:
+    """mixed_loss(scores, fixed, labels, weights, shape, shares, slopes): Σ weight·loss, where the score of a row is
+    shares·scores[row] + fixed[row]. Adds the slope of this sum by each share to `slopes`."""
+    value_of, slope_of = value_and_slope(loss)
+
+    @compiled
+    def mixed_loss(scores, fixed, labels, weights, shape, shares, slopes):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for r in range(labels.size):
+            mixed = fixed[r]
+            for k in range(shares.size):
+                mixed += shares[k] * scores[r, k]
+            total += weights[r] * value_of(mixed, labels[r], shape)
+            slope = weights[r] * slope_of(mixed, labels[r], shape)
+            for k in range(shares.size):
+                slopes[k] += slope * scores[r, k]
+        return total
+
+    made: Callable[..., float] = mixed_loss
+    return made
+
+
+@cache
+def add_losses_for(loss: LossFormulas) -> Callable[..., None]:
+    """add_losses(scores, labels, shape, unit, losses): adds unit·loss of each row to `losses`."""
+    value_of, _ = value_and_slope(loss)
+
+    @compiled
+    def add_losses(scores, labels, shape, unit, losses):  # type: ignore[no-untyped-def]
+        for r in range(labels.size):
+            losses[r] += unit * value_of(scores[r], labels[r], shape)
+
+    made: Callable[..., None] = add_losses
+    return made

@@ -15,9 +15,20 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable, reordering
-from streampgs.kernels.losses import LossFormulas, value_and_slope
-from streampgs.kernels.row_steps import CORRECT_TALLY, LOSS_TALLY, WEIGHT_TALLY, is_beyond
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+from streampgs.kernels.row_steps import (
+    BASE,
+    CORRECT_TALLY,
+    LOSS_TALLY,
+    SHAPE,
+    TARGET_ROWS,
+    UNIT,
+    WEIGHT_TALLY,
+    LossFormulas,
+    dot_and_add,
+    is_beyond,
+    label_of,
+    value_and_slope,
+)
 
 PARAMETERS = TARGET_ROWS
 ROWS, LOSS, TRIAL_LOSS, TRIAL_SLOPE, BEYOND = range(5)
@@ -78,6 +89,7 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
     begins at `first`; empty: none)."""
     value_of, slope_of = value_and_slope(loss)
     sparse = layout == "sparse"
+    dot, _ = dot_and_add(layout)
 
     @inlinable
     def scores_of_one(points, indices, values, start, stop, intercept, scores):  # type: ignore[no-untyped-def]
@@ -91,21 +103,11 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
         for column in range(scores.size):
             scores[column] += points[0, column] * intercept
 
-    @inlinable
-    def scores_of_many(points, indices, values, start, stop, intercept, scores):  # type: ignore[no-untyped-def]
-        for column in range(scores.size):
-            scores[column] = points[0, column] * intercept
-        for j in range(start, stop):
-            i = (np.int64(indices[j]) if sparse else j - start) + 1
-            value = np.float64(values[j])
-            for column in range(scores.size):
-                scores[column] += points[i, column] * value
-
     @compiled
     def accumulate(  # type: ignore[no-untyped-def]
-        points, row_sums, sums, tallies, trial, parameters, starts, stops, indices, values, labels, row_weights, offsets,
-        held, first, stop, intercept,
+        points, row_sums, sums, tallies, trial, parameters, rows, held, first, stop, intercept
     ):  # fmt: skip
+        starts, stops, indices, values, labels, row_weights, offsets = rows
         lanes = trial.size
         along = points.shape[1] > lanes
         scores = np.empty(points.shape[1])
@@ -117,7 +119,7 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
             if lanes == 1:
                 scores_of_one(points, indices, values, starts[r], stops[r], intercept, scores)
             else:
-                scores_of_many(points, indices, values, starts[r], stops[r], intercept, scores)
+                dot(points, indices, values, starts[r], stops[r], intercept, scores)
             weight = row_weights[r] if weighted else 1.0
             offset = offsets[r] if shifted else 0.0
             for lane in range(lanes):

@@ -25,8 +25,7 @@ import numpy as np
 from streampgs.kernels.jit import compiled, inlinable, reordering
 from streampgs.kernels.powers import dual_exponent, power_for
 from streampgs.kernels.row_loops import row_loops
-from streampgs.kernels.row_steps import REGULARIZER_TALLY, Steps
-from streampgs.kernels.targets import TARGET_ROWS
+from streampgs.kernels.row_steps import REGULARIZER_TALLY, TARGET_ROWS, Steps
 from streampgs.kernels.vector_math import exp2_of, log2_of
 
 # Rows of the array of scalars that loops keep between calls. The array has a column for each lane.

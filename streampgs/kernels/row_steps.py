@@ -10,14 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.kernels.jit import called, compiled, inlinable, prefetch_for_writing
-from streampgs.kernels.losses import LossFormulas, value_and_slope
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+
+# Rows of the array of parameters, which has a column for each lane: how it uses labels and offsets.
+SHAPE = 0
+"""The parameter of the loss."""
+LABEL = 1
+"""The column of the labels."""
+CLASS = 2
+"""The label that is +1 to this lane, all others being -1; NaN: labels are used as they are."""
+UNIT = 3
+"""By which labels and offsets are multiplied."""
+BASE = 4
+"""Added to each score."""
+TARGET_ROWS = 5
+"""Further rows are the loop's own."""
 
 # Rows of the array of tallies, which has a column for each lane.
 REGULARIZER_TALLY, LINEAR_TALLY, LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = range(5)
@@ -35,6 +47,35 @@ _LINE_ENTRIES = 16  # of four bytes in a cache line
 
 _LARGEST_SCORE = 1e50
 _LARGEST_CHANGE = 1e100
+
+
+Formula = Callable[[float, float, float], float]
+"""Of score, label and shape."""
+
+
+class LossFormulas(Protocol):
+    @property
+    def value(self) -> Formula: ...
+
+    @property
+    def slope(self) -> Formula: ...
+
+    def __hash__(self) -> int: ...
+
+
+@cache
+def value_and_slope(loss: LossFormulas) -> tuple[Formula, Formula]:
+    """Both formulas, which loops may then close over."""
+    return inlinable(loss.value), inlinable(loss.slope)
+
+
+@inlinable
+def label_of(labels, r, lane, parameters):  # type: ignore[no-untyped-def]
+    label = labels[r, np.int64(parameters[LABEL, lane])]
+    wanted = parameters[CLASS, lane]
+    if wanted != wanted:
+        return label * parameters[UNIT, lane]
+    return 1.0 if label == wanted else -1.0
 
 
 class RowArrays(NamedTuple):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable, reordering
-from streampgs.kernels.losses import LossFormulas, value_and_slope
-from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
+from streampgs.kernels.row_steps import TARGET_ROWS, Steps
 from streampgs.kernels.vector_math import exp_of_negative
 
 SIGMA = TARGET_ROWS
 T0 = TARGET_ROWS + 1
 PARAMETERS = TARGET_ROWS + 2
-LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = 2, 3, 4
 
 
 @inlinable
@@ -76,65 +73,48 @@ def _dense_dot(weights, values):  # type: ignore[no-untyped-def]
 
 
 @cache
-def advance_for(loss: LossFormulas, layout: str) -> Callable[..., int]:
-    """advance(…): steps over rows [first, stop), `batch` rows a step; returns the step count after them. Each gradient and
-    each step is counted `copies` times."""
-    value_of, slope_of = value_and_slope(loss)
+def steps_for(layout: str) -> Steps:
+    """What the solver does in a step. Its arrays are λ and the sum of iterates, with a row for each lane, and S."""
     sparse = layout == "sparse"
 
-    @compiled
-    def advance(  # type: ignore[no-untyped-def]
-        dual, iterate_sum, multiplier_sum, tallies, parameters, starts, stops, indices, values, labels, row_weights,
-        offsets, first, stop, batch, t, copies, intercept,
-    ):  # fmt: skip
-        lanes = dual.shape[0]
-        changes, nearest = np.empty((batch, lanes)), np.empty(batch, np.int64)
-        weighted, shifted = row_weights.size > 0, offsets.size > 0
-        for batch_first in range(first, stop, batch):
-            batch_stop = min(batch_first + batch, stop)
-            share = copies / (batch_stop - batch_first)
-            if t > 0:  # averages are of the weights from which steps start
-                for lane in range(lanes):
-                    multiplier_sum[lane] += 1.0 / ((t + parameters[T0, lane]) * parameters[SIGMA, lane])
-            for r in range(batch_first, batch_stop):
-                best, largest = -1, 0.0
-                for j in range(starts[r], stops[r]):
-                    size = abs(np.float64(values[j]))
-                    if size > largest:
-                        best, largest = j, size
-                nearest[r - batch_first] = best
-                row = values[starts[r] : stops[r]]
-                weight = row_weights[r] if weighted else 1.0
-                offset = offsets[r] if shifted else 0.0
-                for lane in range(lanes):
-                    total = dual[lane, 0] * intercept
-                    if sparse:
-                        for j in range(starts[r], stops[r]):
-                            total += dual[lane, np.int64(indices[j]) + 1] * values[j]
-                    else:
-                        total += _dense_dot(dual[lane, 1:], row)
-                    clock = (t + parameters[T0, lane]) * parameters[SIGMA, lane]
-                    score = total / clock if t > 0 else 0.0
-                    score += parameters[BASE, lane] + offset * parameters[UNIT, lane]
-                    label = label_of(labels, r, lane, parameters)
-                    slope = weight * slope_of(score, label, parameters[SHAPE, lane])
-                    changes[r - batch_first, lane] = -share * slope
-                    tallies[LOSS_TALLY, lane] += weight * value_of(score, label, parameters[SHAPE, lane])
-                    tallies[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
-                    tallies[WEIGHT_TALLY, lane] += weight
-            for r in range(batch_first, batch_stop):
-                j = nearest[r - batch_first]
-                for lane in range(lanes):
-                    change = changes[r - batch_first, lane] * intercept
-                    dual[lane, 0] += change
-                    iterate_sum[lane, 0] -= change * multiplier_sum[lane]
-                    if j >= 0:
-                        i = (np.int64(indices[j]) if sparse else j - starts[r]) + 1
-                        change = changes[r - batch_first, lane] * np.float64(values[j])
-                        dual[lane, i] += change
-                        iterate_sum[lane, i] -= change * multiplier_sum[lane]
-            t += copies
-        return t
+    @inlinable
+    def begin(dual, iterate_sum, multiplier_sum, room, parameters, t, copies, multipliers):  # type: ignore[no-untyped-def]
+        multipliers[:] = 1.0
+        if t > 0:  # averages are of the weights from which steps start
+            for lane in range(multipliers.size):
+                multiplier_sum[lane] += 1.0 / ((t + parameters[T0, lane]) * parameters[SIGMA, lane])
 
-    made: Callable[..., int] = advance
-    return made
+    @inlinable
+    def dot(  # type: ignore[no-untyped-def]
+        dual, iterate_sum, multiplier_sum, room, parameters, t, indices, values, start, stop, intercept, sums
+    ):  # fmt: skip
+        for lane in range(sums.size):
+            total = dual[lane, 0] * intercept
+            if sparse:
+                for j in range(start, stop):
+                    total += dual[lane, np.int64(indices[j]) + 1] * values[j]
+            else:
+                total += _dense_dot(dual[lane, 1:], values[start:stop])
+            sums[lane] = total / ((t + parameters[T0, lane]) * parameters[SIGMA, lane]) if t > 0 else 0.0
+
+    @inlinable
+    def move(  # type: ignore[no-untyped-def]
+        dual, iterate_sum, multiplier_sum, room, parameters, t, copies, indices, values, start, stop, intercept, changes, k,
+        sums,
+    ):  # fmt: skip
+        nearest, largest = -1, 0.0
+        for j in range(start, stop):
+            size = abs(np.float64(values[j]))
+            if size > largest:
+                nearest, largest = j, size
+        for lane in range(sums.size):
+            change = changes[k, lane] * intercept
+            dual[lane, 0] += change
+            iterate_sum[lane, 0] -= change * multiplier_sum[lane]
+            if nearest >= 0:
+                i = (np.int64(indices[nearest]) if sparse else nearest - start) + 1
+                change = changes[k, lane] * np.float64(values[nearest])
+                dual[lane, i] += change
+                iterate_sum[lane, i] -= change * multiplier_sum[lane]
+
+    return Steps(begin, dot, move)

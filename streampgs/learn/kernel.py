@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import support_loop as loops
+from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner, StepChange
-from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.learner import Candidates, RowLearner, StepChange
+from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, dual_factor, sigmas_of
-from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
-from streampgs.losses import LOSSES, Vector
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 
 
@@ -61,7 +62,7 @@ class KernelCandidates(PgsCandidates):
         return replace(options, loss=leader.loss)
 
 
-class KernelSolver(Learner):
+class KernelSolver(RowLearner):
     """Lanes that differ in sigma, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = KernelSolverOptions
@@ -69,7 +70,7 @@ class KernelSolver(Learner):
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
-        super().__init__(specs)
+        super().__init__(specs, loops.PARAMETERS)
         vector = Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=Pack("coordinates", _coordinates))
         sums = {"iterate_sum": vector._replace(merge=Merge.SUM, role=Role.AVERAGE)}
         self.stretches = Stretches(sums, self.spec.own.returns == AVERAGE)
@@ -79,21 +80,18 @@ class KernelSolver(Learner):
             "steps": counter(Merge.MEAN),
             **self.stretches.fields,
         }
-        self.parameters = self.target_parameters(loops.PARAMETERS)
         self.parameters[loops.SIGMA] = [s.sigma for s in specs]
         self.parameters[loops.T0] = [s.own.t0 for s in specs]
-        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
 
     def check(self, state: State) -> None:
         require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
         require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        state["steps"][...] = self._advance(
-            state["dual"].T, state["iterate_sum"].T, state["multiplier_sum"], state["tallies"], self.parameters,
-            lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first,
-            stop, self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
-        )  # fmt: skip
+    def steps(self) -> Steps:
+        return loops.steps_for(self.spec.layout)
+
+    def arrays(self, state: State) -> tuple[Array, Array, Array]:
+        return state["dual"].T, state["iterate_sum"].T, state["multiplier_sum"]
 
     def settle(self, state: State) -> None:
         """The sum of iterates is S·λ + u; put all of it into u."""

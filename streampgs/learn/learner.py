@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import decode
 from streampgs.base.errors import Diverged
-from streampgs.kernels.row_steps import Steps, advance_for
-from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
+from streampgs.kernels.row_steps import BASE, CLASS, LABEL, SHAPE, UNIT, Steps, advance_for
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
@@ -121,7 +120,7 @@ class Learner(ABC):
         """The spec of each column."""
 
     def target_parameters(self, rows: int) -> Vector:
-        """An array of parameters whose first rows are those of kernels/targets.py."""
+        """An array of parameters whose first rows are those of kernels/row_steps.py."""
         found = np.zeros((rows, self.width))
         for column, s in enumerate(self.columns):
             positive = math.nan if s.target.positive is None else s.target.positive

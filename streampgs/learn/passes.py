@@ -28,7 +28,7 @@ from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Certified, Converges, HoldsOut, Learner, Passes, Stops
-from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.lines import Lines, Scale, rows_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
@@ -129,8 +129,7 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
         held = self._held.of(lines)[first:stop] if self.holds_out(state) else _NONE_HELD
         self._accumulate(
             state["points"].reshape(len(state["points"]), -1), state[self.row_sums], state["sums"], state["tallies"],
-            self.trial(state), self.parameters, lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines),
-            lines.weights, lines.offsets, held, first, stop, self.spec.intercept,
+            self.trial(state), self.parameters, rows_of(lines), held, first, stop, self.spec.intercept,
         )  # fmt: skip
         state["steps"] += copies * -(-(stop - first) // self.spec.batch)
 

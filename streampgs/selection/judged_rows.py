@@ -11,7 +11,7 @@ import numpy as np
 
 from streampgs.base.checks import Positive, decode, encode, require
 from streampgs.base.stage import Bundle
-from streampgs.kernels.mixing_loop import mixed_loss_for
+from streampgs.kernels.judge_loop import mixed_loss_for
 from streampgs.losses import LOSSES
 from streampgs.selection.shares import Array, Objective
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from streampgs.base.checks import Count, decode, encode, require
 from streampgs.base.stage import Bundle
-from streampgs.kernels.judge_loop import loss_sum_for
-from streampgs.kernels.mixing_loop import add_losses_for
+from streampgs.kernels.judge_loop import add_losses_for, loss_sum_for
 from streampgs.losses import LOSSES
 from streampgs.selection.judge import WORST
 from streampgs.selection.judged_rows import JudgedRows, LossShape, evidence, rows_to_judge, within_range

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from streampgs.kernels.mixing_loop import add_losses_for, mixed_loss_for
+from streampgs.kernels.judge_loop import add_losses_for, mixed_loss_for
 from streampgs.losses import LOSSES
 
 RANDOM = np.random.default_rng(4)
