@@ -82,10 +82,6 @@ def _stopped(event: Mapping[str, Any]) -> str:
     return f"{why} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
 
 
-def _failed(event: Mapping[str, Any]) -> str:
-    return f"failed: {' '.join(str(event['error']).split())}"
-
-
 def _undone(event: Mapping[str, Any]) -> str:
     why = f", because {' and '.join(event['failed'])}" if event.get("failed") else ""
     return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone{why}"
@@ -101,10 +97,6 @@ def _appended(event: Mapping[str, Any]) -> str:
     joined = f"{_shards(event, 'added')} with {counted(event.get('added_rows', 0), 'row')} joined"
     now = f"{counted(event.get('table_rows', 0), 'row')} in {counted(event.get('shards', 0), 'shard')}"
     return f"{joined}: {_names(event, 'added')}; now {now}"
-
-
-def _changed(event: Mapping[str, Any]) -> str:
-    return f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}"
 
 
 def _incomplete(event: Mapping[str, Any]) -> str:
@@ -127,10 +119,6 @@ def _judged(event: Mapping[str, Any]) -> str:
     )
 
 
-def _chosen(event: Mapping[str, Any]) -> str:
-    return f"chosen: {_numbers(event, _CHOSEN)}"
-
-
 def _sigma(event: Mapping[str, Any]) -> str:
     before, after = _listed(event.get("before")), event.get("after") or [None]
     if len(after) == 1:
@@ -142,12 +130,12 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     STARTED: _started,
     RESUMED: _started,
     STOPPED: _stopped,
-    FAILED: _failed,
+    FAILED: lambda event: f"failed: {' '.join(str(event['error']).split())}",
     UNDONE: _undone,
     EVALUATED: _evaluated,
     APPENDED: _appended,
-    CHANGED: _changed,
-    CHOSEN: _chosen,
+    CHANGED: lambda event: f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}",
+    CHOSEN: lambda event: f"chosen: {_numbers(event, _CHOSEN)}",
     JUDGED: _judged,
     SIGMA: _sigma,
     INCOMPLETE: _incomplete,

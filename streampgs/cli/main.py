@@ -9,7 +9,7 @@ import click
 
 from streampgs import __version__
 from streampgs.base.errors import OptionError, StreampgsError
-from streampgs.cli import model_commands, pack_command, synth_command, train_commands
+from streampgs.cli import model_commands, pack_command, train_commands
 from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
 from streampgs.cli.options import Commands
 from streampgs.cli.streams import make_robust
@@ -53,7 +53,7 @@ for _command in (
     model_commands.history,
     model_commands.evaluate,
     model_commands.predict,
-    synth_command.synth,
+    pack_command.synth,
 ):
     cli.add_command(_command)
 

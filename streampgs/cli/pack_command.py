@@ -1,4 +1,4 @@
-"""`streampgs pack`."""
+"""`streampgs pack` converts files to shards; `streampgs synth` makes up data to try things on."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ from streampgs.python.progress import LiveLine, count, duration
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus
+
+
+from streampgs.cli.console import AsJson
+from streampgs.options.commands import SynthOptions
 
 _SHOWN_COLUMNS = 8
 
@@ -72,3 +76,26 @@ def _say_report(report: PackReport, out: Path) -> None:
     more = f", and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
     say(f"columns: {', '.join(columns[:_SHOWN_COLUMNS])}{more}")
     say(f"{size}, {report.seconds:.1f} s, peak memory {report.peak_rss_mb:,.0f} MB: {out}")
+
+
+@click.command("synth", cls=Command, short_help="Write random data to try things on.", kinds=(SynthOptions, AsJson))
+@click.argument("out", type=click.Path(path_type=Path))
+def synth(out: Path, json: bool = False, **options: Any) -> int:
+    """Write random rows to shards in the folder OUT, to try things on.
+
+    \b
+      streampgs synth table --rows 200000 --test-rows 20000 --format parquet
+    """
+    from streampgs.packing.synth import write_dataset
+
+    with exiting_on_signals():
+        report = write_dataset(out, **options)
+    say(
+        f"wrote {report.rows:,} {report.kind} rows with {report.features:,} features and {report.nonzeros:,} entries, "
+        f"{report.bytes / 1e6:,.1f} MB in {counted(report.files, 'shard')}, to {out}"
+        + (f" and {report.test_folder}" if report.test_folder else "")
+        + f" in {report.seconds:.1f} s"
+    )
+    if json:
+        print_json(asdict(report))
+    return 0

@@ -41,7 +41,6 @@ from streampgs.options.fields import (
     size_text,
     values_of,
 )
-from streampgs.options.kernel import KernelOptions
 from streampgs.options.solvers import (
     SIGMA,
     SOLVERS,
@@ -57,6 +56,47 @@ from streampgs.options.solvers import (
     solvers_with,
 )
 
+MOST_DEGREE, MOST_KERNEL_FEATURES = 8, 1 << 16
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """The kernel, its parameters and the number of features."""
+
+    # fmt: off
+    kernel: Literal["rbf", "polynomial"] | None = option(None, Choice(names=("rbf", "polynomial")), COMMON,
+        "Train a model that is not linear. rbf compares the distances of rows, polynomial multiplies features "
+        "(docs/kernels.md).", shown="none: a linear model")
+    gamma: float | Literal["auto"] = option("auto", Number("X", 0.0, above=True, words=("auto",)), MODEL,
+        "For --kernel: larger values let the model change over shorter distances. auto: 1 / (features · their variance).")
+    degree: int = option(2, Number("D", 1, MOST_DEGREE, whole=True, remedy="2 are products of two features"), MODEL,
+        "For `--kernel polynomial`: number of features in a product, at most.")
+    kernel_features: int = option(1024,
+        Number("N", 2, MOST_KERNEL_FEATURES, whole=True, remedy="1024 is a start; more are slower and more accurate"), MODEL,
+        "For --kernel: number of features that approximate the kernel, at most.")
+    # fmt: on
+
+    def _check_kernel(self, solver: str) -> None:
+        flags = {name: declared.flag for name, declared in options_of(KernelOptions).items() if name != "kernel"}
+        own = [flag for name, flag in flags.items() if getattr(self, name) != getattr(KernelOptions, name)]
+        if solver == "kernel":
+            own.append("`--solver kernel`")
+        if self.kernel is None and own:
+            raise OptionError(
+                f"{own[0]} without --kernel", "give `--kernel rbf` or `--kernel polynomial`, or leave it out"
+            )
+        if self.kernel is not None and SOLVERS[solver].needs.columns:
+            raise OptionError(
+                f"--kernel with `--solver {solver}`, which reads columns", "use a solver that reads rows, such as pgs"
+            )
+        if solver == "kernel" and "--kernel-features" in own:
+            raise OptionError(
+                "--kernel-features with `--solver kernel`", "give the number of support rows with --supports"
+            )
+        if self.kernel == "rbf" and "--degree" in own:
+            raise OptionError("--degree with `--kernel rbf`", "use it with `--kernel polynomial`, or leave it out")
+
+
 LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS = "logistic", "squared"
 ALL_CLASSES = ("auto",)
 ON_BAD_ROW = Choice(names=("error", "skip"))
@@ -65,7 +105,6 @@ _FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
 EPOCHS_FOR_A_TARGET = MOST_PASSES_OF_A_SOLVER = 100
 RELATIVE_GAP, MOST_EPOCHS_OF_COLUMNS = 1e-4, 1000
 MOST_CANDIDATES = 64
-MOST_THREADS = 256
 KEEP, MOST_KEPT = 3, 1000
 MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
@@ -344,7 +383,7 @@ class ModelOptions(
         "Can be repeated.",
         shown="rows that were not trained on yet")
     threads: int = option(1,
-        Number("N", 1, MOST_THREADS, whole=True, remedy="give the number of free cores"), RESOURCES,
+        Number("N", 1, 256, whole=True, remedy="give the number of free cores"), RESOURCES,
         "Threads that train at the same time. The result depends on N, not on the machine.")
     # fmt: on
 
@@ -371,7 +410,7 @@ class ModelOptions(
         super().__post_init__()
         self._check_losses()
         self._check_solver()
-        self.check_kernel(self.solver)
+        self._check_kernel(self.solver)
         self._check_candidates()
         if self.classes is not None:
             self._check_classes(self.classifies)

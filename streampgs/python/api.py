@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType, TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +31,6 @@ from streampgs.options.fields import build
 from streampgs.options.messages import python_words
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
-from streampgs.python.interrupts import Interrupts
 from streampgs.python.keywords import public
 from streampgs.python.progress import shown
 from streampgs.python.rows_in_memory import (
@@ -48,6 +50,44 @@ from streampgs.run import commands
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.table.layout import NoColumn
+
+_SIGINT = "SIGINT"
+
+
+class Interrupts:
+    """While it is open, the first Ctrl-C asks for a stop if training has begun; a second one interrupts at once.
+
+    Only in the main thread, and only if the program has no handler of its own.
+    """
+
+    def __init__(self, stop: StopRequest | None) -> None:
+        """`stop`: of a caller that takes care of interrupts; None: they are handled here."""
+        self.stop = stop or StopRequest()
+        self.stop.opening = self._handles = stop is None
+        self._installed = False
+
+    def __enter__(self) -> Interrupts:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._handles and in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._ask)
+            self._installed = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.stop.opening or self.stop.reason is not None:
+            raise KeyboardInterrupt
+        self.stop.ask(_SIGINT)
+
+    @property
+    def interrupted(self) -> bool:
+        return self._installed and self.stop.reason == _SIGINT
+
 
 Progress = bool | Literal["auto"]
 _ARRAYS = ("weight", "offset")

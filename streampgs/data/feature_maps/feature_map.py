@@ -17,7 +17,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from streampgs.base.checks import require
-from streampgs.options.kernel import MOST_DEGREE, MOST_KERNEL_FEATURES
+from streampgs.options.commands import MOST_DEGREE, MOST_KERNEL_FEATURES
 from streampgs.reading.window import Window
 
 _MOST_INPUTS = 1 << 31
