@@ -29,7 +29,7 @@ def trained(trainer: Trainer, refresher: Refresher, new: Look | None = None, spo
                 return with_waiting(trainer, report, new)
             new = refresher.look_for_new(_table(trainer))
             if new is None or not _has_joined(trainer, refresher, new):
-                _continue_on(trainer, Refreshed(_table(trainer)))
+                continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
 
 
@@ -56,7 +56,7 @@ def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)
     trainer.save()
-    _continue_on(trainer, grown)
+    continue_on(trainer, grown)
     return True
 
 
@@ -74,7 +74,7 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
             again = refresher.found_again(_table(trainer), trainer.stop)
             if again is None:
                 raise
-            _continue_on(trainer, again)
+            continue_on(trainer, again)
             continue
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
@@ -89,7 +89,7 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
         if refreshed is None:
             assert trainer.stop.reason is not None
             return trainer.report(trainer.stop.reason)
-        _continue_on(trainer, refreshed)
+        continue_on(trainer, refreshed)
 
 
 def _streamed(trainer: Trainer, refresher: Refresher, spooler: Spooler) -> Report:
@@ -121,7 +121,7 @@ def _has_next_shard(trainer: Trainer, refresher: Refresher, spooler: Spooler) ->
             return False
         left = leaving(table.catalog, table.retired, record.options.seed, record.spool)
         with decoding_within(in_opening(trainer.resources.budget)):
-            _continue_on(trainer, refresher.with_one(table, shard, left))
+            continue_on(trainer, refresher.with_one(table, shard, left))
     return True
 
 
@@ -130,7 +130,7 @@ def _table(trainer: Trainer) -> Table:
     return replace(trainer.data.table, cursor=trainer.cursor)
 
 
-def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
+def continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
     trainer.continue_on(trainer.data.refreshed(trainer.folder, refreshed))
     report_growth(trainer, refreshed)
 

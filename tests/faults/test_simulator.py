@@ -16,7 +16,7 @@ from streampgs.learn import state as states
 from streampgs.order import schedule as schedules
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, UpdatePass
-from streampgs.run import checkpoint, lineages, update_rows
+from streampgs.run import checkpoint, lineages
 from streampgs.run.folder import RunFolder
 from tests.faults.simulator.disk import Disk, Killed
 from tests.faults.simulator.nodes import File, Folder
@@ -150,16 +150,16 @@ def the_catalog_is_not_written_before_a_checkpoint_needs_it(patch: Patch) -> Non
 
 
 def each_pass_holds_out_other_rows(patch: Patch) -> None:
-    draw = update_rows._drawn
+    draw = lineages._drawn
 
     def other(seed: int, purpose: str, update: UpdatePass, *arguments: Any) -> Any:
         return draw(seed, f"{purpose} in pass {update.number}", update, *arguments)
 
-    patch.setattr(update_rows, "_drawn", other)
+    patch.setattr(lineages, "_drawn", other)
 
 
 def the_recent_lineage_trains_on_old_rows(patch: Patch) -> None:
-    choose = update_rows.rows_of_pass
+    choose = lineages.rows_of_pass
 
     def all_rows(*arguments: Any) -> Any:
         long, new = choose(*arguments)

@@ -323,7 +323,7 @@ class ShortHistory:
             return {**training.sections(), "simulator": Bundle({"number": len(self._saved)})}
 
         before = len(self._saved)
-        saver.save((training.rows, training.worker.cursor), False, training.rows, sections, Kept())
+        saver.save((training.rows, training.worker.cursor), training.rows, sections, Kept())
         if len(self._saved) > before:
             self._reported = len(self._saved)
             self.tally.counts["checkpoints"] += 1
