@@ -135,14 +135,12 @@ def steps_for(layout: str) -> Steps:
     @inlinable
     def dot(numbers, none, sums, limits, parameters, t, indices, values, start, stop, intercept, products):  # type: ignore[no-untyped-def]
         for lane in range(products.size):
-            products[lane] = numbers[0, lane] * intercept
-        for k in range(np.uint64(stop - start)):
-            j = np.uint64(start) + k
-            i = np.uint64(indices[j] if sparse else k) + one
-            value = np.float64(values[j])
-            for lane in range(products.size):
-                dual, limit = numbers[i, lane], limits[lane]
-                products[lane] += (dual - min(max(dual, -limit), limit)) * value
+            total, limit = numbers[0, lane] * intercept, limits[lane]  # local variables stay in registers
+            for k in range(np.uint64(stop - start)):
+                j = np.uint64(start) + k
+                dual = numbers[np.uint64(indices[j] if sparse else k) + one, lane]
+                total += (dual - min(max(dual, -limit), limit)) * values[j]
+            products[lane] = total
 
     @inlinable
     def move(  # type: ignore[no-untyped-def]
