@@ -6,7 +6,6 @@ A pack that was killed has left no shards, and the next one begins again.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +23,7 @@ from streampgs.packing.kinds import KINDS
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers.tables import rows_of_query
 from streampgs.packing.schemas import conformed, joined_schema
-from streampgs.packing.shards import Shard, complete_or_absent, written
+from streampgs.packing.shards import Shard, complete_or_absent, remove_folder, written
 from streampgs.packing.shuffle import share_of, shuffled
 from streampgs.packing.source import Source
 from streampgs.reading.in_memory import with_columns
@@ -143,7 +142,7 @@ class _Packing:
         try:
             shards = written(batches, self.staging, options.format, options.rows_per_shard, options.block_bytes)
         finally:
-            shutil.rmtree(self.staging / _SPILL, ignore_errors=True)
+            remove_folder(self.staging / _SPILL)
         if not shards:
             raise DataError("there are no rows in the inputs", "name files with rows")
         return shards

@@ -21,7 +21,8 @@ from streampgs.base.globs import is_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES, FORMATS
 from streampgs.packing.schemas import plain_batch
 
-_STAGING = ".writing"
+_STAGING, _PUBLISHING = ".writing", ".publishing"
+"""Hidden folders with shards that are being written, and with complete ones that are getting their names."""
 _SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
 _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress better
 
@@ -38,7 +39,9 @@ def shard_name(number: int, format: str) -> str:
 
 
 def shards_to_replace(out: Path, overwrite: bool = False) -> list[Path]:
-    """The shards in a folder. Other files, and shards without `overwrite`, are refused."""
+    """The shards in a folder. Other files are refused; so are shards, unless `overwrite` is set or they are some of those
+    that a process that was killed was giving their names."""
+    overwrite = overwrite or exists(out / _PUBLISHING)
     if exists(out) and not is_folder(out):
         raise OptionError(f"'{out}' is a file", "name a new or empty folder")
     names = [name for name in names_in(out) if not name.startswith(".")]
@@ -60,19 +63,28 @@ def complete_or_absent(out: Path, overwrite: bool = False) -> Iterator[Path]:
     staging = out / _STAGING
     with sole_writer(out):
         replaced = shards_to_replace(out, overwrite)
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_folder(staging)
         with explaining(staging):
             staging.mkdir()
         try:
             yield staging
             with explaining(out):
+                remove_folder(out / _PUBLISHING)
+                os.rename(staging, out / _PUBLISHING)
                 for path in replaced:
                     path.unlink()
-                for name in names_in(staging):
-                    os.rename(staging / name, out / name)
+                for name in names_in(out / _PUBLISHING):
+                    os.rename(out / _PUBLISHING / name, out / name)
                 sync_folder(out)
+            remove_folder(out / _PUBLISHING)
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            remove_folder(staging)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of temporary files, as far as that is possible."""
+    with suppress(OSError):  # rmtree ignores errors, except those of closing a folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _OpenShard:

@@ -85,6 +85,15 @@ def test_a_killed_pack_leaves_no_shards_and_the_same_command_begins_again(tmp_pa
     assert json.loads(done.stdout)["rows"] == 400_000
 
 
+def test_a_pack_that_was_killed_while_shards_got_their_names_begins_again(tmp_path):
+    (tmp_path / "a.svm").write_text("1 5:0.5\n" * 10)
+    streampgs.pack(tmp_path / "a.svm", tmp_path / "out", rows_per_shard=3)
+    (tmp_path / "out" / ".publishing").mkdir()
+    (tmp_path / "out" / "part-00003.arrow").rename(tmp_path / "out" / ".publishing" / "part-00003.arrow")
+    assert streampgs.pack(tmp_path / "a.svm", tmp_path / "out").shards == 1
+    assert os.listdir(tmp_path / "out") == ["part-00000.arrow"]
+
+
 def test_only_shards_are_replaced(tmp_path):
     (tmp_path / "a.svm").write_text("1 5:0.5\n")
     (tmp_path / "out").mkdir()

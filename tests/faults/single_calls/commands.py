@@ -186,7 +186,8 @@ def _shards_in(name: str) -> Callable[[Path], dict[str, str]]:
 def _packing(make: Callable[[Path, Run], None], inputs: str, more: str = "") -> Command:
     words = f"pack {inputs} out --rows-per-shard 250 --block-bytes 5kB --quiet {more}".strip()
     outputs = _shards_in("out")
-    return Command(words, make, None, ("out",), lambda folder, printed: outputs(folder), outputs)
+    again = f"{words} --overwrite"  # it may have been complete
+    return Command(words, make, lambda folder: again, ("out",), lambda folder, printed: outputs(folder), outputs)
 
 
 # Commands that read a run.
