@@ -98,53 +98,35 @@ def draw_path(race: Race, model: Model, file: Path) -> None:
     except ImportError as error:
         raise MissingPackage("--path needs the package matplotlib", "pip install 'streampgs[plot]'") from error
     weights = np.array([race.lanes.predictor(_lanes(race, place)[0])[0] for place in _places(race)])
+    l1 = [point["l1"] for point in points]
     figure = Figure(figsize=(8.0, 7.0), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    l1 = [point["l1"] for point in points]
+    # Logarithmic, with room for 0.
+    above.set_xscale("symlog", linthresh=min((value for value in l1 if value > 0.0), default=1.0))
     _draw_weights(above, l1, weights, model)
     _draw_quality(below, l1, points)
-    best = next((point["l1"] for point in points if point["leads"]), None)
-    for axes in (above, below):
-        _scale(axes, l1)
-        if best is not None:
-            axes.axvline(best, color="0.6", linestyle="--", linewidth=1.0)
+    for best in (point["l1"] for point in points if point["leads"]):
+        above.axvline(best, color="0.6", linestyle="--", linewidth=1.0)
+        below.axvline(best, color="0.6", linestyle="--", linewidth=1.0)
     figure.savefig(file, dpi=150)
 
 
-def _scale(axes: Axes, l1: Sequence[float]) -> None:
-    """Logarithmic, with room for 0."""
-    smallest = min((value for value in l1 if value > 0.0), default=1.0)
-    if min(l1) > 0.0:
-        axes.set_xscale("log")
-    else:
-        axes.set_xscale("symlog", linthresh=smallest)
-
-
 def _draw_weights(axes: Axes, l1: Sequence[float], weights: NDArray[np.float64], model: Model) -> None:
-    largest = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
-    drawn = [int(place) for place in largest[:_DRAWN] if weights[:, place].any()]
-    for place in drawn[_NAMED:]:
-        axes.plot(l1, weights[:, place] * model.sign_of(place), color="0.8", linewidth=0.8, zorder=1)
-    for place in drawn[:_NAMED]:
-        axes.plot(l1, weights[:, place] * model.sign_of(place), marker=".", label=model.name_of(place), zorder=2)
-    axes.axhline(0.0, color="0.3", linewidth=0.8)
-    axes.set_ylabel("weight")
-    axes.set_title(f"Weights against l1: the {len(drawn):,} largest of {weights.shape[1]:,}")
-    if drawn:
-        axes.legend(fontsize=8, loc="best", title="largest weights", title_fontsize=8)
+    largest = np.argsort(-np.abs(weights).max(axis=0), kind="stable")[:_DRAWN]
+    for rank, place in enumerate(map(int, largest)):
+        how = {"marker": ".", "label": model.name_of(place)} if rank < _NAMED else {"color": "0.8", "zorder": 1}
+        axes.plot(l1, weights[:, place] * model.sign_of(place), **how)
+    axes.set(ylabel="weight", title=f"Weights against l1: the {len(largest):,} largest of {weights.shape[1]:,}")
+    axes.legend(fontsize=8, title="largest weights")
 
 
 def _draw_quality(axes: Axes, l1: Sequence[float], points: Sequence[dict[str, Any]]) -> None:
     name = "loss" if any(point["accuracy"] is None for point in points) else "accuracy"
-    label = f"{name} {WHEN[points[0]['judged_on']]}"
-    (line,) = axes.plot(l1, [point[name] for point in points], marker="o", color="C0", label=label)
-    axes.set_ylabel(name)
-    axes.set_xlabel("l1 (dashed: the best model)")
     counts = axes.twinx()
-    (other,) = counts.plot(
-        l1, [point["nonzeros"] for point in points], marker="s", color="C1", label="weights that are not zero"
-    )
-    counts.set_ylabel("weights that are not zero")
-    counts.set_yscale("symlog", linthresh=1.0)
-    counts.set_ylim(bottom=0.0)
-    axes.legend(handles=[line, other], fontsize=8, loc="best")
+    label = f"{name} {WHEN[points[0]['judged_on']]}"
+    lines = axes.plot(l1, [point[name] for point in points], marker="o", color="C0", label=label)
+    nonzeros = [point["nonzeros"] for point in points]
+    lines += counts.plot(l1, nonzeros, marker="s", color="C1", label="weights that are not zero")
+    axes.set(ylabel=name, xlabel="l1 (dashed: the best model)")
+    counts.set(ylabel="weights that are not zero", yscale="symlog", ylim=(0.0, None))
+    axes.legend(handles=lines, fontsize=8)
