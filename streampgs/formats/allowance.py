@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from streampgs.options.commands import DEFAULT_MEMORY
 
 _WITHOUT_BUDGET = DEFAULT_MEMORY
-"""Of commands without --memory."""
+"""The allowance of commands without --memory."""
 _LEAST, _SHARE, _SPARE = 48 << 20, 4, 1.25
 
 _given: list[int] = []
@@ -29,7 +29,7 @@ def decoding_within(size: int) -> Iterator[None]:
 
 
 def allowance() -> int:
-    """Of several runs in a process the largest."""
+    """The largest that is given: there may be several runs in a process."""
     with _lock:
         return max(_given, default=_WITHOUT_BUDGET)
 

@@ -100,7 +100,7 @@ class ArrowShard(OpenShard):
         return places
 
     def _metadata(self, groups: Sequence[int], columns: Sequence[str]) -> list[BatchMetadata]:
-        """Of record batches that have all bytes of these columns."""
+        """The metadata of record batches, which must have all bytes of these columns."""
         places, number = self._places(columns), 0
         try:
             for number in groups:

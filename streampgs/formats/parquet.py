@@ -76,7 +76,7 @@ class ParquetShard(OpenShard):
             raise self.damaged(error) from error
 
     def _metadata(self, group: int) -> Any:
-        """Of a row group alone. Its `schema` must not be touched: pyarrow's objects then refer to each other, and are freed
+        """The metadata of a row group alone. Its `schema` must not be touched: pyarrow's objects then refer to each other, and are freed
         by the cyclic garbage collector alone, which may not run for gigabytes of them."""
         try:
             found = pq.read_metadata(pa.BufferReader(self._groups.footer_of(self.file, group)))

@@ -40,7 +40,7 @@ class FooterMap:
     tail: tuple[int, int]
     """The fields behind it."""
     starts: Ints
-    """Of each row group, and the end of the last one."""
+    """Where each row group starts, and where the last one ends."""
     rows: Ints
 
     @property
@@ -143,7 +143,7 @@ class _Pieces:
 
 
 def _values(footer: _Pieces, count: int, leaf: int) -> tuple[Ints, Ints, Ints]:
-    """Of so many row groups: where each ends, its rows, and the number of values of a column (-1: of none)."""
+    """Where each of so many row groups ends, its rows, and the number of values of a column (-1: of none)."""
     found: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
     while count:
         ends, rows, values = (np.empty(min(count, _GROUPS_AT_ONCE), np.int64) for _ in range(3))

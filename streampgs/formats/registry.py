@@ -23,9 +23,9 @@ from streampgs.stores.access import RemoteObject, looked_up
 FORMATS: dict[str, ShardFormat] = {one.name: one for one in (ArrowFormat(), ParquetFormat())}
 
 _MOST_KEPT_BYTES = 64 << 20
-"""Of footers, but always the last one."""
+"""The memory for footers that are kept. The last one is always kept."""
 _ENTRY_BYTES = 2048
-"""Of a kept footer besides its own: paths, stamps and fingerprints; measured."""
+"""What a kept footer takes besides its own memory: paths, stamps and fingerprints; measured."""
 _LONGEST_MAGIC = 8
 _DIGESTED_BYTES = 1 << 20
 
@@ -117,7 +117,7 @@ def fingerprint_of(path: ShardPath) -> Fingerprint:
 
 
 def present_version(path: ShardPath) -> ShardPath:
-    """Of an object, of which only the address may be known."""
+    """The present version of an object, of which only the address may be known."""
     return looked_up(path.address) if isinstance(path, RemoteObject) else path
 
 
