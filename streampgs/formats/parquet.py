@@ -76,8 +76,8 @@ class ParquetShard(OpenShard):
             raise self.damaged(error) from error
 
     def _metadata(self, group: int) -> Any:
-        """The metadata of a row group alone. Its `schema` must not be touched: pyarrow's objects then refer to each other, and are freed
-        by the cyclic garbage collector alone, which may not run for gigabytes of them."""
+        """The metadata of a row group alone. Its `schema` must not be touched: pyarrow's objects then refer to each other, and
+        are freed by the cyclic garbage collector alone, which may not run for gigabytes of them."""
         try:
             found = pq.read_metadata(pa.BufferReader(self._groups.footer_of(self.file, group)))
             if found.num_row_groups != 1 or found.row_group(0).num_rows != self._groups.rows[group]:
