@@ -97,7 +97,7 @@ def test_a_dictionary_bomb_is_refused_before_it_is_read(bomb: Path, tmp_path: Pa
     for more in ([], ["--text", "blob"]):
         refused = streampgs("train", bomb, "--run", tmp_path / "run", "--memory", "128MB", *more)
         assert refused.code == 1
-        for words in (str(bomb), "row group 0", "column 'blob'", "100 MB", "--ignore blob", "--memory"):
+        for words in (str(bomb), "row group 0", "column 'blob'", "100.0 MB", "--ignore blob", "--memory"):
             assert words in refused.err
     assert streampgs("inspect", bomb, "--memory", "128MB").code == 1
     trained = streampgs("train", bomb, "--run", tmp_path / "run", "--ignore", "blob", "--epochs", 1, "--quiet")
@@ -108,8 +108,8 @@ def test_a_dictionary_bomb_is_refused_before_it_is_read(bomb: Path, tmp_path: Pa
 def test_a_signal_while_data_is_opened_ends_the_process_at_once(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     words = [f"w{number}" for number in range(5000)]
-    texts = [" ".join(random.choice(words, 400_000)) for _ in range(12)]
-    pq.write_table(pa.table({"label": [0, 1] * 6, "t": texts}), tmp_path / "long.parquet")
+    texts = [" ".join(random.choice(words, 20_000)) for _ in range(240)]
+    pq.write_table(pa.table({"label": [0, 1] * 120, "t": texts}), tmp_path / "long.parquet")
     command = [
         sys.executable,
         "-m",
