@@ -24,7 +24,15 @@ TABLES = 6
 
 @pytest.mark.slow
 def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "forecasts.py"), "--tables", str(TABLES), "--seed", "3", "--json"]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "checks" / "forecasts.py"),
+        "--tables",
+        str(TABLES),
+        "--seed",
+        "3",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     found = json.loads(done.stdout)
