@@ -76,5 +76,5 @@ def _keywords(kinds: int) -> dict[str, tuple[str, tuple[str, ...]]]:
     for kind in filter(is_dataclass, Checked.kinds):
         for name, each in options_of(kind).items():
             keyword = f"{name}=True" if isinstance(each.value, Flag) else name
-            known[each.flag] = keyword, tuple(re.findall(r"\w+", each.value.metavar))
+            known[each.flag] = keyword, tuple(re.findall(r"\b[A-Z]+\b", each.value.metavar))
     return known

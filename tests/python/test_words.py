@@ -44,6 +44,7 @@ def test_every_option_has_a_keyword(flag: str) -> None:
         ("`--memory 10MB` is too little", "memory='10MB' is too little"),
         ("use it with `--loss squared` alone", "use it with loss='squared' alone"),
         ("`--epochs 3`, `--step 1e-3`, or `--epochs N`", "epochs=3, step=1e-3, or epochs=N"),
+        ("give `--kernel rbf` or `--sigma auto`", "give kernel='rbf' or sigma='auto'"),
         ("name it with `--label COLUMN`", "name it with label=COLUMN"),
         ("`--ignore SOLD` matches none", "ignore='SOLD' matches none"),
         ("`--text 'a b'` matches none", "text='a b' matches none"),
