@@ -22,7 +22,6 @@ from streampgs.encoding.plan import Plan
 from streampgs.options.commands import ModelOptions
 from streampgs.table.catalog import Catalog, build_catalog
 from tests.end_to_end.mixed_tables import write
-from tests.end_to_end.streaming import standard_input, written
 
 ROWS = 5_000
 
@@ -94,10 +93,3 @@ def test_a_label_that_the_sample_missed_is_named_with_its_row(tmp_path, monkeypa
     for given in ({"classes": ["a", "b"]}, {"classes": ["a", "b", "c"]}):
         with pytest.raises(DataError, match=r"other.parquet.*row 4321 of the file\).*'zebra' in column 'label'"):
             streampgs.train(tmp_path / "other.parquet", run=tmp_path / f"{len(given['classes'])}", **given)
-    with (
-        standard_input(written(pa.table({"label": labels, "x": range(ROWS)}), [100])),
-        pytest.raises(
-            DataError, match=r"row 4321 of the stream: .*'zebra' in column 'label'; the classes are 'a', 'b'"
-        ),
-    ):
-        streampgs.train("-", run=tmp_path / "stream", classes=["a", "b"], memory="60MB")

@@ -289,7 +289,6 @@ DAMAGE = {
     "a share that is not a number": lambda v, a: replaced(v, "choice", "shares", 0, by=math.nan),
     "shrinking by an unknown factor": lambda v, a: replaced(v, "choice", "shrink", by=0.0),
     "too few factors": lambda v, a: replaced(v, "choice", "shrunk_losses", by=[0.0]),
-    "an infinite loss": lambda v, a: replaced(v, "choice", "shrunk_losses", 3, by=math.inf),
     "a negative variance": lambda v, a: replaced(v, "choice", "last", "variance", by=-1.0),
     "a batch without rows": lambda v, a: replaced(v, "batches", 0, "rows", by=0),
     "a batch of too many rows": lambda v, a: replaced(v, "batches", 0, "rows", by=41),

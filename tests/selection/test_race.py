@@ -52,9 +52,7 @@ class StandIn:
         self.vectors = [np.asarray(vector, float) for vector in weights]
         self.kept: list[int] | None = None
         self.stopped = [False] * 64
-        learner = SimpleNamespace(held_out_loss=lambda state, lane: None, stopped=lambda state: self.stopped)
-        self.groups = [SimpleNamespace(learner=learner, state={})]
-        self._places = [(0, lane) for lane in range(64)]
+        self._group = SimpleNamespace(has_stopped=lambda column: self.stopped[column])
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -65,6 +63,9 @@ class StandIn:
 
     def weights(self, lane: int, coordinates: Any = slice(None)) -> Any:
         return self.vectors[lane][coordinates]
+
+    def place(self, lane: int) -> Any:
+        return self._group, lane
 
     def keep(self, kept: Any) -> None:
         self.kept = list(kept)
