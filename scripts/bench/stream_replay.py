@@ -3,7 +3,7 @@
     python -m scripts.bench.stream_replay TABLE[,TABLE…] [--rows 40000] [--window 250kB] [--seeds 2]
 
 A table is a folder of Arrow shards in a random order, next to a folder of test rows with the same name and "-test" at its end.
-The stream is its first rows; rows are replayed from the second shard of the spool on, after 65,536 rows. Prints means over seeds,
+The stream is its first rows; rows are replayed from the second shard of the spool on, after 16,384 rows. Prints means over seeds,
 and the row visits: all steps on new and replayed rows.
 """
 

@@ -37,7 +37,7 @@ SHARDS_OF_SPOOL = 16
 """A full spool holds at least so many shards."""
 _PAST = 0.75
 """The share of the spool for shards that have been trained on. The rest is for those that wait."""
-_FIRST_ROWS, _FIRST_BYTES = 1 << 16, 1 << 25
+_FIRST_ROWS, _FIRST_BYTES = 1 << 14, 1 << 25
 """Of the first shard, from which the columns are learned."""
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 20
 _LOOK_SECONDS = 0.1
