@@ -103,7 +103,7 @@ CAPABILITIES = (
     Capability("`--kernel`", lambda column: not column.needs.columns, {"kernel": "rbf"}),
     Capability("`--target-gap`: a bound on the distance from the optimum", lambda c: issubclass(c.learner, Certified),
         {"target_gap": 1e6}),
-    Capability("streams", _has_steps),
+    Capability("streams", lambda column: _has_steps(column) and not column.needs.in_memory),
     Capability("more than two classes, several labels", lambda column: True),
     Capability("pauses at any row, without a trace", lambda column: True),
     Capability("tables that grow", lambda column: True),
