@@ -15,9 +15,7 @@ from streampgs.base.errors import OptionError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run
 from streampgs.model.prediction import predict
-from streampgs.options.commands import Limits
 from tests.end_to_end.conftest import Tables
-from tests.end_to_end.streaming import resume, train, written
 from tests.end_to_end.test_kernels import board
 
 SOLVER: dict[str, Any] = {"solver": "kernel", "kernel": "rbf", "window": "500kB", "memory": "60MB", "sigma": 1e-3}
@@ -48,16 +46,6 @@ def test_a_pause_changes_nothing(tables: Tables, tmp_path: Path, kind: str, opti
     assert paused.dual_sha256 == whole.dual_sha256
     models = [streampgs.Model.load(tmp_path / name) for name in ("whole", "paused")]
     assert np.array_equal(models[0].coef_, models[1].coef_)
-
-
-def test_streams_can_be_paused(tables: Tables, tmp_path: Path) -> None:
-    paths = sorted(tables.path("dense", "arrow").glob("*.arrow"))
-    table = pa.concat_tables(pa.ipc.open_file(str(path)).read_all() for path in paths[:2])
-    own = {"solver": "kernel", "kernel": "rbf", "supports": 100, "sigma": 1e-3}
-    whole = train(written(table, [700]), tmp_path / "whole", **own)
-    train(written(table, [300, 5]), tmp_path / "paused", Limits(rows=900), **own)
-    paused = resume(written(table, [450]), tmp_path / "paused", skip_taken=True)
-    assert paused.dual_sha256 == whole.dual_sha256
 
 
 def test_every_way_to_score_a_row_gives_the_same(tmp_path: Path) -> None:
