@@ -149,6 +149,11 @@ class Kind:
         return column.name
 
 
+# In the classes below, a method that raises NotImplementedError is what each of their kinds writes for itself. They are not
+# abstract for Python: kinds are found by these classes, and mypy refuses an abstract class as an argument. A cross has no
+# `tokens`.
+
+
 class NumberKind(Kind):
     """A fixed number of features, each with a value in every row."""
 
@@ -202,6 +207,7 @@ class BagKind(StringKind):
     """Any number of strings a row."""
 
     def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
+        """The codes of each row's strings, with their numbers."""
         raise NotImplementedError
 
 

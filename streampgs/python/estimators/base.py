@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -137,7 +138,7 @@ def _cells(values: Any, name: str, rows: int, largest: float) -> Floats | None:
     return cells
 
 
-class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
+class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
     """Parameters of the constructor are options of `streampgs.train`."""
 
     _fitted: Fitted
@@ -207,9 +208,9 @@ class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     _classes = 0
     """How many; 0: the labels are numbers."""
 
+    @abstractmethod
     def _numbers_of(self, labels: NDArray[Any], weights: Floats | None) -> Floats:
         """The labels of a new fit as numbers."""
-        raise NotImplementedError
 
     def _label_options(self) -> dict[str, Any]:
         return {}
