@@ -88,6 +88,7 @@ class Spooler:
     def __init__(self, folder: Path, limit: int, poll_seconds: float, joined: Path | None = None) -> None:
         """`poll_seconds`: rows wait no longer for others while training waits for them; `joined`: the last shard that
         belongs to the run."""
+        folder = folder.absolute()  # shards are known by their paths, and the next session may begin in another folder
         self._folder, self._limit, self._poll_seconds = folder, limit, poll_seconds
         shards = shards_in(folder)
         self.rows = _stop_of(shards[-1]) if shards else 0

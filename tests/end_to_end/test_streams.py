@@ -206,6 +206,25 @@ def test_a_run_is_resumed_without_its_stream_on_the_rows_that_wait(tables: Table
     assert (report.rows, report.stopped_by) == (waiting, "end of stream")
 
 
+def test_a_run_named_by_a_relative_path_is_resumed_from_another_folder(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, notes = table_of(tables, "sparse"), []
+
+    class Noted(Observer):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    monkeypatch.chdir(tmp_path)
+    train(written(table, [700]), Path("run"), Limits(rows=900))
+    trainer.resume(Path("run"), Limits(rows=1800), SMALL, observer=Noted())
+    monkeypatch.chdir("/")
+    report = trainer.resume(tmp_path / "run", Limits(rows=10**9), SMALL, observer=Noted())
+    assert report.stream_rows == table.num_rows
+    assert not [note for note in notes if "copy" in note or "moved" in note]
+    assert spool.rows_in_spool(tmp_path / "run" / "spool") == table.num_rows
+
+
 def test_a_damaged_checkpoint_is_not_used(tables: Tables, tmp_path: Path) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     train(written(table, [500]), run, Limits(rows=4_000))
