@@ -19,7 +19,7 @@ SPACE_KEY = b"namespace"
 """Key of the namespace of the numbers, in the metadata of the field 'indices'."""
 # A word that starts with a quote or touches the bar is a tag; numbers are followed by blanks.
 _HEAD = r"^(?P<label>[^\s']\S*)\s+(?:(?P<weight>[^\s']\S*)\s+(?:(?P<base>[^\s']\S*)\s+)?)?(?:'\S*\s*|\S*)$"
-_SPACE = r"^(?P<name>[^\s:]*)(?::(?P<factor>\S+))?(?P<rest>(?:\s.*)?)$"
+_SPACE = r"^(?P<name>[^:]*)(?::(?P<factor>.+))?$"
 
 
 def read(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -58,16 +58,14 @@ def _number_or_one(texts: Any, reason: str) -> Any:
 
 def _features(bodies: Any, schema: pa.Schema) -> Iterator[tuple[pa.Field, pa.Array]]:
     spaces = pc.split_pattern(bodies, "|")
-    space, factor, rest = _groups(spaces.flatten(), _SPACE, "a weight is not a number")
-    words = pc.split_pattern_regex(rest, r"\s+")
-    is_word = pc.not_equal(words.flatten(), "")
-    space_of = pc.list_parent_indices(words).filter(is_word)
-    parts = pc.split_pattern(words.flatten().filter(is_word), ":")
-    pieces, name, last = (
-        pc.list_value_length(parts),
-        pc.list_element(parts, 0),
-        parts.flatten().take(pc.subtract(parts.offsets[1:], 1)),
-    )
+    words = pc.ascii_split_whitespace(spaces.flatten())  # the first touches the bar, or is empty
+    space, factor = _groups(words.flatten().take(words.offsets[:-1]), _SPACE, "a weight is not a number")
+    is_feature = pc.not_equal(words.flatten(), "").to_numpy(zero_copy_only=False)
+    is_feature[words.offsets[:-1].to_numpy()] = False
+    space_of = pc.list_parent_indices(words).filter(is_feature)
+    parts = pc.split_pattern(words.flatten().filter(is_feature), ":")
+    pieces = pc.list_value_length(parts)
+    name, last = parts.flatten().take(parts.offsets[:-1]), parts.flatten().take(pc.subtract(parts.offsets[1:], 1))
     all_of(pc.and_(pc.less_equal(pieces, 2), pc.not_equal(name, "")), "a feature is not name or name:value")
     factors = _number_or_one(factor, "a weight is not a number").take(space_of)
     value = numbers(pc.if_else(pc.equal(pieces, 1), "1", last), "a value is not a number")
