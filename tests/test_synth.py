@@ -21,7 +21,8 @@ import pytest
 
 from streampgs.base.errors import OptionError
 from streampgs.packing import synth
-from streampgs.packing.synth import FORMATS, KINDS, write_dataset
+from streampgs.packing.options import FORMATS
+from streampgs.packing.synth import KINDS, write_dataset
 
 
 def read(folder: Path) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.base.faults import exists, naming_faults
-from streampgs.base.files import native_path, reading
+from streampgs.base.files import reading
 from streampgs.base.globs import is_folder, matches
 from streampgs.packing.kinds import KINDS
 from streampgs.packing.source import COMPRESSIONS, compression_of
@@ -44,30 +41,31 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     out = Path(os.path.realpath(out))
     for source in sources:
         name, sets = _with_sets(source)
-        paths = [Path(os.path.abspath(match)) for match in ([name] if exists(name) else matches(name))]
-        if not paths:
-            raise DataError(
-                f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
-                "name files, folders, or quoted patterns",
-            )
-        paths = [path for path in paths if not Path(os.path.realpath(path)).is_relative_to(out)]
-        if not paths:
-            raise OptionError(f"'{name}' is the output folder, or in it", "name another folder for the shards")
-        for path in paths:
-            if not is_folder(path):
-                inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
-                continue
-            for file in map(Path, Folders().files_below(str(path))):
+        before = len(inputs) + len(passed)
+        for path in [name] if exists(name) else matches(name):
+            in_folder = is_folder(path)
+            for file in map(
+                Path, Folders().files_below(os.path.abspath(path)) if in_folder else [os.path.abspath(path)]
+            ):
                 if Path(os.path.realpath(file)).is_relative_to(out):
                     continue
                 named = kind or _kind_by_name(file)
-                if named is None:
+                if named is not None:
+                    inputs.append(Input(file, _checked(file, named), sets))
+                elif in_folder:
                     passed.append(file)
                 else:
-                    inputs.append(Input(file, _checked(file, named), sets))
+                    known = "|".join(KINDS)
+                    raise DataError(f"the name of '{file}' does not tell its kind", f"give it with `--from {known}`")
+        if len(inputs) + len(passed) == before:
+            raise DataError(
+                f"there are no files at '{name}', apart from those in the output folder",
+                "name files, folders, or quoted patterns",
+            )
     if not inputs:
-        left = f" (their names tell nothing, '{passed[0].name}' first)" if passed else ""
-        raise DataError(f"there are no files to pack{left}", "name files, or give the kind of files with --from")
+        raise DataError(
+            f"the names of the files tell no kind, '{passed[0].name}' first", "give the kind of files with --from"
+        )
     return inputs, passed
 
 
@@ -98,13 +96,6 @@ def _kind_by_name(path: Path) -> str | None:
     return next((name for name, kind in KINDS.items() if plain.suffix.lower() in kind.endings), None)
 
 
-def _kind(path: Path) -> str:
-    kind = _kind_by_name(path)
-    if kind is None:
-        raise DataError(f"the name of '{path}' does not tell its kind", f"give it with `--from {'|'.join(KINDS)}`")
-    return kind
-
-
 def _checked(path: Path, kind: str) -> str:
     if not KINDS[kind].is_text and compression_of(path) is not None:
         raise DataError(f"'{path}' is a compressed {kind} file", "decompress it: only text may be compressed")
@@ -119,7 +110,7 @@ def labels_in(path: Path, memory: int) -> NDArray[Any]:
             if path.stat().st_size > memory // 4:
                 raise DataError(f"'{path}' does not fit into a quarter of --memory", "raise --memory")
             file.seek(0)
-            labels = np.load(file) if is_npy else _lines(path)
+            labels = np.load(file) if is_npy else np.loadtxt(file, ndmin=1)
     except (OSError, ValueError) as error:
         raise DataError(
             f"'{path}' cannot be read: {error}", "name a file with one number a line, or a .npy file"
@@ -127,14 +118,3 @@ def labels_in(path: Path, memory: int) -> NDArray[Any]:
     if labels.ndim != 1 or labels.dtype.kind not in "biuf":
         raise DataError(f"'{path}' is of type {labels.dtype} and shape {labels.shape}", "save one axis of numbers")
     return labels
-
-
-def _lines(path: Path) -> NDArray[Any]:
-    with native_path(path) as name:
-        table = pa.csv.read_csv(
-            name,
-            read_options=pa.csv.ReadOptions(column_names=["label"]),
-            convert_options=pa.csv.ConvertOptions(column_types={"label": pa.float64()}, null_values=[]),
-        )
-    numbers: NDArray[Any] = table.column(0).to_numpy()
-    return numbers

@@ -39,10 +39,10 @@ class Kind:
 KINDS = {
     "csv": Kind("csv_text:read_csv", "", (".csv",)),
     "tsv": Kind("csv_text:read_tsv", "", (".tsv", ".tab")),
-    "jsonl": Kind("json_lines:read", "", (".jsonl", ".ndjson", ".json")),
+    "jsonl": Kind("lines:read_json", "", (".jsonl", ".ndjson", ".json")),
     "svmlight": Kind("svmlight:read", "", (".svm", ".libsvm", ".svmlight")),
     "vw": Kind("vowpal_wabbit:read", "", (".vw",)),
-    "lines": Kind("lines:read", "lines of text"),
+    "lines": Kind("lines:read_text", "lines of text"),
     "npz": Kind("numpy_files:read_npz", "", (".npz",), is_text=False),
     "npy": Kind("numpy_files:read_npy", "", (".npy",), is_text=False),
     "parquet": Kind("tables:read_parquet", "", (".parquet", ".pq"), is_text=False),

@@ -29,8 +29,6 @@ from streampgs.packing.source import Source
 from streampgs.reading.in_memory import with_columns
 from streampgs.run.memory import peak_rss_bytes
 
-__all__ = ["PackReport", "PackStatus", "pack"]
-
 _SPILL = "spill"
 
 
@@ -153,8 +151,9 @@ class _Packing:
                 self.schema = batch.schema
             joined = _joined(self.schema, batch.schema, where)
             if not joined.equals(self.schema, check_metadata=True):
-                before, self.schema = self.schema, joined
-                raise _Widened(f"{where}: {_difference(before, joined)}")
+                changed = [column.name for column in joined if column not in self.schema] or ["features"]
+                self.schema = joined
+                raise _Widened(f"{where} has new columns or other types: {', '.join(changed)}")
             yield conformed(batch, self.schema, where)
 
     def _rows(self, phase: str, most: int | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -194,12 +193,3 @@ def _joined(known: pa.Schema, schema: pa.Schema, where: str) -> pa.Schema:
             "name its columns with `--names A,B,…` and --no-header if its first line is a row; or pack it separately",
         )
     return joined_schema(known, schema, where) if len(known) else schema
-
-
-def _difference(before: pa.Schema, after: pa.Schema) -> str:
-    for column in after:
-        if column.name not in before.names:
-            return f"there is a new column '{column.name}'"
-        if before.field(column.name).type != column.type:
-            return f"column '{column.name}' is {column.type}, not {before.field(column.name).type}"
-    return "the features have names of several namespaces"

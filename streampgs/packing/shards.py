@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from streampgs.base.errors import DataError, OptionError
 from streampgs.base.faults import exists, names_in
-from streampgs.base.files import explaining, make_folder, new_file, sole_writer, sync_folder
+from streampgs.base.files import explaining, make_folder, sole_writer, sync_folder, writing
 from streampgs.base.globs import is_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES, FORMATS
 from streampgs.packing.schemas import plain_batch
@@ -87,37 +87,6 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _OpenShard:
-    """A shard that is being written."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path = path
-        self.rows = self.bytes = 0
-        with explaining(path):
-            self._file = open(new_file(path), "wb")  # noqa: SIM115 -- closed by seal and abandon
-            self._writer = shard_writer(self._file, schema, path.suffix[1:])
-
-    def write(self, block: pa.RecordBatch) -> None:
-        with explaining(self._path):
-            self._writer.write_batch(block)
-        self.rows += block.num_rows
-        self.bytes += block.nbytes
-
-    def seal(self) -> Shard:
-        with explaining(self._path):
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            shard = Shard(self._path.name, self.rows, self._file.tell())
-            self._file.close()
-        return shard
-
-    def abandon(self) -> None:
-        for part in (self._writer, self._file):
-            with suppress(OSError, ValueError, pa.ArrowException):  # the first error matters more
-                part.close()
-
-
 def shard_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     if format == "arrow":
         return pa.ipc.new_file(file, schema)
@@ -153,26 +122,24 @@ def written(
 ) -> list[Shard]:
     """Write batches of one schema to shards in `out`."""
     shards: list[Shard] = []
-    shard: _OpenShard | None = None
-    try:
-        for block in _blocks(batches, block_bytes if format == "arrow" else _ROW_GROUP_BLOCKS * block_bytes):
-            while block.num_rows:
-                shard = shard or _OpenShard(out / shard_name(len(shards), format), block.schema)
-                if rows_per_shard is None:
-                    taken = int((DEFAULT_SHARD_BYTES - shard.bytes) * block.num_rows / max(1, block.nbytes)) + 1
-                else:
-                    taken = rows_per_shard - shard.rows
-                shard.write(block.slice(0, taken))
-                block = block.slice(taken)
-                if shard.bytes >= DEFAULT_SHARD_BYTES if rows_per_shard is None else shard.rows >= rows_per_shard:
-                    shards.append(shard.seal())
-                    shard = None
-        if shard is not None:
-            shards.append(shard.seal())
-            shard = None
-    finally:
-        if shard is not None:
-            shard.abandon()
+    blocks = _blocks(batches, block_bytes if format == "arrow" else _ROW_GROUP_BLOCKS * block_bytes)
+    rest = next(blocks, None)
+    while rest is not None:
+        name, rows, size = shard_name(len(shards), format), 0, 0
+        with writing(out / name, replace=False) as file:
+            with shard_writer(file, rest.schema, format) as writer:
+                while rest is not None and (
+                    size < DEFAULT_SHARD_BYTES if rows_per_shard is None else rows < rows_per_shard
+                ):
+                    if rows_per_shard is None:
+                        taken = int((DEFAULT_SHARD_BYTES - size) * rest.num_rows / max(1, rest.nbytes)) + 1
+                    else:
+                        taken = rows_per_shard - rows
+                    block = rest.slice(0, taken)
+                    writer.write_batch(block)
+                    rows, size = rows + block.num_rows, size + block.nbytes
+                    rest = rest.slice(taken) if taken < rest.num_rows else next(blocks, None)
+            shards.append(Shard(name, rows, file.tell()))
     return shards
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.base.errors import DataError
+from streampgs.base.errors import DataError, StreampgsError
 from streampgs.base.faults import naming_faults
 from streampgs.base.files import ends_early, reading
 from streampgs.packing.options import PackOptions
@@ -64,6 +65,25 @@ def compression_of(path: Path) -> str | None:
     return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
 
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Name the file in whatever libraries raise for damage."""
+    try:
+        with naming_faults(path):
+            yield
+    except StreampgsError:
+        raise
+    except MemoryError as error:
+        raise DataError(
+            f"'{path}' has a part that does not fit into memory: {error}",
+            "write it in smaller parts, such as row groups; if it is damaged, fetch it again",
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the file was removed, or a fault
+            raise
+        raise DataError(f"'{path}' is damaged: {error or type(error).__name__}", "fetch or write it again") from error
+
+
 class ByteStream:
     """The decompressed bytes of a file, followed by `end`."""
 
@@ -103,9 +123,9 @@ class ByteStream:
 
 
 @contextmanager
-def opened(source: Source, end: bytes = b"") -> Iterator[ByteStream]:
+def opened(source: Source, end: bytes = b"", kind: type[ByteStream] = ByteStream) -> Iterator[ByteStream]:
     with naming_faults(source.path), reading(source.path) as file:
-        yield ByteStream(source, file, end)
+        yield kind(source, file, end)
 
 
 def chunks(source: Source) -> Iterator[tuple[bytes, int]]:
@@ -162,6 +182,13 @@ def _parsed(
             yield batch
 
 
+def decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadLine("a line that is not UTF-8") from None
+
+
 def lines_of(data: bytes, comments: bool = False) -> pa.Array:
     """The lines that are not blank, without blanks at their ends."""
     if b"\r" in data and _LONELY_RETURN.search(data):
@@ -169,11 +196,7 @@ def lines_of(data: bytes, comments: bool = False) -> pa.Array:
         raise BadLine("a carriage return without a line feed: tr '\\r' '\\n' converts it")
     if comments and b"#" in data:
         data = _COMMENT.sub(b"", data)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise BadLine("a line that is not UTF-8") from None
-    lines = pc.ascii_trim_whitespace(pa.array(text.split("\n"), pa.string()))
+    lines = pc.ascii_trim_whitespace(pa.array(decoded(data).split("\n"), pa.string()))
     return lines.filter(pc.not_equal(lines, ""))
 
 

@@ -14,19 +14,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.base.files import new_file
+from streampgs.base.files import writing
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.options.commands import SynthOptions
 from streampgs.options.fields import build
 from streampgs.packing.shards import complete_or_absent, shard_name, shard_writer, shards_to_replace
-
-__all__ = ["FORMATS", "KINDS", "SynthReport", "write_dataset"]
 
 _mix: Callable[[Any], Any] = mix
 
@@ -84,7 +82,7 @@ def write_dataset(out: Path, *, rows: int, **chosen: Any) -> SynthReport:
     started = time.perf_counter()
     out = Path(os.path.abspath(out))
     test_out = out.with_name(out.name + "-test") if options.test_rows else None
-    kind, shards = _KINDS[options.kind], min(options.shards, options.rows)
+    (source_of, usual_features), shards = _KINDS[options.kind], min(options.shards, options.rows)
     test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
     parts = [(out, 0, options.rows, shards), (test_out, FIRST_TEST_ROW, options.test_rows, test_shards)]
     with ExitStack() as stack:
@@ -92,7 +90,7 @@ def write_dataset(out: Path, *, rows: int, **chosen: Any) -> SynthReport:
         for folder, *_ in wanted:
             shards_to_replace(folder)
         staged = [stack.enter_context(complete_or_absent(folder)) for folder, *_ in wanted]
-        source = kind.source(options.seed, options.features or kind.default_features)
+        source = source_of(options.seed, options.features or usual_features)
         nonzeros = [
             _write_shards(source, first, count, staging, files, options.format)
             for staging, (_, first, count, files) in zip(staged, wanted, strict=True)
@@ -109,7 +107,7 @@ def _write_shards(source: Source, first_row: int, rows: int, folder: Path, shard
     for shard in range(shards):
         first, stop = (first_row + rows * part // shards for part in (shard, shard + 1))
         with (
-            open(new_file(folder / shard_name(shard, format)), "wb") as file,
+            writing(folder / shard_name(shard, format), replace=False) as file,
             shard_writer(file, source.schema, format) as writer,
         ):
             for start in range(first, stop, at_once):
@@ -343,17 +341,11 @@ class Dense:
 Source = Sparse | Dense
 
 
-class _Kind(NamedTuple):
-    source: Callable[[int, int], Source]
-    """It is called with a seed and a number of features."""
-    default_features: int
-
-
-_KINDS = {
-    "sparse": _Kind(Sparse, 47_236),
-    "dense": _Kind(partial(Dense, _logistic, np.int8, False), 28),
-    "regression": _Kind(partial(Dense, _linear, np.float64, False), 28),
-    "gaussian": _Kind(partial(Dense, _two_classes, np.int8, True), 20),
+# A source is made from a seed and a number of features; the number is the usual one.
+_KINDS: dict[str, tuple[Callable[[int, int], Source], int]] = {
+    "sparse": (Sparse, 47_236),
+    "dense": (partial(Dense, _logistic, np.int8, False), 28),
+    "regression": (partial(Dense, _linear, np.float64, False), 28),
+    "gaussian": (partial(Dense, _two_classes, np.int8, True), 20),
 }
 KINDS = tuple(_KINDS)
-FORMATS = ("arrow", "parquet")

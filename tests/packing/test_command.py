@@ -48,16 +48,16 @@ def test_the_output_of_a_pack(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "found"),
     [
-        (["missing.csv", "out"], 1, "'missing.csv' does not exist"),
-        (["'*.csv'", "out"], 1, "nothing matches"),
+        (["missing.csv", "out"], 1, "there are no files at 'missing.csv'"),
+        (["'*.csv'", "out"], 1, "there are no files at"),
         (["odd", "out"], 1, "give it with --from"),
         (["odd", "out", "--from", "avro"], 2, "choose one of csv, tsv"),
         (["bad.svm", "out"], 1, "bad.svm', line 2: a value is not a number: '1 3:x'"),
         (["odd", "out", "--types", "x"], 2, "age=int64"),
         (["odd", "out", "--types", "x=number"], 2, "choose one of int64"),
         (["odd", "out", "--memory", "1MB"], 2, "--memory 1MB is not"),
-        (["odd::=1", "out"], 1, "does not exist"),
-        (["bad.svm", "bad.svm"], 2, "is the output folder"),
+        (["odd::=1", "out"], 1, "there are no files at 'odd::=1'"),
+        (["bad.svm", "bad.svm"], 1, "apart from those in the output folder"),
     ],
 )
 def test_errors_have_a_message_and_an_exit_code(tmp_path, arguments, code, found):

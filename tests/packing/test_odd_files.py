@@ -37,7 +37,7 @@ BAD_TEXT = {
     "decimal commas": ("a.csv", b"a;b\n1,5;2\n3,25;4\n", r"column 'a' holds numbers with commas, like '1,5'", None),
     "separators of thousands": ("a.csv", b'a,b\n"1,500",2\n', "column 'a' holds numbers with commas", None),
     "JSON integers too large": ("a.jsonl", b'{"a":18446744073709551615}\n{"a":1}\n', "line 1: a whole number that 64 bits", 1),
-    "Latin 1": ("a.jsonl", b'{"x":"a"}\n{"x":"\xe9"}\n', "line 2: not UTF-8", 1),
+    "Latin 1": ("a.jsonl", b'{"x":"a"}\n{"x":"\xe9"}\n', "line 2: a line that is not UTF-8", 1),
     "lines of old computers": ("a.svm", b"1 1:2\n0 2:3\r1 3:4\n", "line 2: a carriage return without", 1),
     "row of numbers without colon": ("a.vw", b"1 | a:1\r0 | b:1\n1 | a:1\n", "line 1: a carriage return without", 1),
 }  # fmt: skip
@@ -142,8 +142,8 @@ BAD_ARRAYS = {
     "pointers of floats": (lambda: npz(indptr=MATRIX.indptr * 1.0), "are not a matrix"),
     "columns of floats": (lambda: npz(indices=MATRIX.indices + 0.5), "are not a matrix"),
     "columns in a matrix": (lambda: npz(indices=MATRIX.indices[:, None]), "are not a matrix"),
-    "a file that is no array": (lambda: archive(("x.npy", npy(np.arange(3))), ("readme.txt", b"hi")), "holds 'readme.txt' twice, or it is not an array"),
-    "an array without a name": (lambda: archive((".npy", npy(np.arange(3)))), "is not an array"),
+    "a file that is no array": (lambda: archive(("x.npy", npy(np.arange(3))), ("readme.txt", b"hi")), "does not hold arrays of different names alone"),
+    "an array without a name": (lambda: archive((".npy", npy(np.arange(3)))), "does not hold arrays of different names alone"),
     "bytes that are not text": (lambda: archive(("x.npy", npy(np.array([b"\xff"])))), "bytes that are not ASCII"),
 }  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_a_late_query_or_large_index_restarts_the_pack(tmp_path, small_chunks):
     assert table["indices"].type == pa.list_(pa.int64())
     assert table["indices"].to_pylist()[-1] == [3_000_000_000]
     assert len(notes) == 1
-    assert "a new column 'qid'" in notes[0]
+    assert "new columns or other types: qid" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ def _read(delimiter: str, source: Source, schema: pa.Schema) -> Iterator[pa.Reco
     # An open quote at the end would swallow rows. It swallows this row of nulls, too.
     null = '""' if options.nulls is None else options.nulls[0]
     end = (options.delimiter or delimiter).join([null] * len(types)).encode() + b"\n"
-    with opened(source, b"\n" + end) as stream, _named(source, list(types)):
+    with opened(source, b"\n" + end, _Utf8) as stream, _named(source, list(types)):
         waiting = None
         for batch in _opened(delimiter, source, stream, types, partial(_skipped, source)):
             if not batch.num_rows:
@@ -61,17 +60,16 @@ read_csv = partial(_read, ",")
 read_tsv = partial(_read, "\t")
 
 
-class _Utf8:
+class _Utf8(ByteStream):
     """A stream of UTF-8 only: pyarrow would notice other text late, and not name its line."""
 
-    closed = False
-
-    def __init__(self, stream: ByteStream, path: Path) -> None:
-        self._stream, self._path, self._line = stream, path, 1
+    def __init__(self, source: Source, file: Any, end: bytes) -> None:
+        super().__init__(source, file, end)
+        self._path, self._line = source.path, 1
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def read(self, count: int) -> bytes:
-        data = self._stream.read(count)
+        data = super().read(count)
         try:
             self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
@@ -81,9 +79,6 @@ class _Utf8:
             ) from error
         self._line += data.count(b"\n")
         return data
-
-    def close(self) -> None:
-        """The file belongs to `opened`."""
 
 
 def _skipped(source: Source, row: Any) -> str:
@@ -99,7 +94,7 @@ def _opened(delimiter: str, source: Source, stream: ByteStream, types: dict[str,
     if options.names is not None:  # they replace the header
         header = {"column_names": list(options.names), "skip_rows": options.skip_lines + (not options.no_header)}
     return pa.csv.open_csv(
-        pa.PythonFile(_Utf8(stream, source.path), mode="r"),
+        pa.PythonFile(stream, mode="r"),
         read_options=pa.csv.ReadOptions(block_size=sources.CHUNK_BYTES, use_threads=False, **header),
         parse_options=pa.csv.ParseOptions(
             delimiter=options.delimiter or delimiter, newlines_in_values=True, invalid_row_handler=bad_row
@@ -146,7 +141,7 @@ def _types(delimiter: str, source: Source) -> dict[str, pa.DataType]:
 
 def _first_block(delimiter: str, source: Source, types: dict[str, pa.DataType]) -> pa.RecordBatch | None:
     probe = Source(source.path, source.options)
-    with opened(probe) as stream, _named(source, list(types)):
+    with opened(probe, b"", _Utf8) as stream, _named(source, list(types)):
         try:
             reader = _opened(delimiter, probe, stream, types, lambda _: "skip")
             return next(iter(reader), None)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streampgs.base.errors import DataError
-from streampgs.base.faults import is_fault, naming_faults
 from streampgs.base.files import reading
-from streampgs.packing.source import Source
+from streampgs.packing.source import Source, naming_damage
 from streampgs.reading.array_slices import csr_slices, plain_column, rows_a_slice
 from streampgs.reading.in_memory import batches_of, with_columns
 
@@ -22,24 +19,10 @@ _LABEL_NAMES = ("y", "label", "labels")
 _AGAIN = "fetch or write it again"
 
 
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Name the file in whatever numpy and zipfile raise for damage."""
-    try:
-        with naming_faults(path):
-            yield
-    except (DataError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and is_fault(error):
-            raise
-        raise DataError(f"'{path}' is damaged: {error or type(error).__name__}", _AGAIN) from error
-
-
 def read_npy(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
     path = source.path
-    with _damage_named(path), reading(path) as file:
+    with naming_damage(path), reading(path) as file:
         version = np.lib.format.read_magic(file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, in_columns, kind = read_header(file)
@@ -68,21 +51,13 @@ def _refuse_larger(source: Source, size: int) -> None:
 
 
 def read_npz(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with _damage_named(source.path), reading(source.path) as file:
+    with naming_damage(source.path), reading(source.path) as file:
         with zipfile.ZipFile(file) as archive:
             _refuse_larger(source, sum(member.file_size for member in archive.infolist()))
             names = archive.namelist()
-            bad = next(
-                (
-                    name
-                    for name in names
-                    if not name.removesuffix(".npy") or not name.endswith(".npy") or names.count(name) > 1
-                ),
-                None,
-            )
-            if bad is not None:
+            if len(set(names)) < len(names) or not all(name.endswith(".npy") and len(name) > 4 for name in names):
                 raise DataError(
-                    f"'{source.path}' holds '{bad}' twice, or it is not an array", "save it with numpy.savez"
+                    f"'{source.path}' does not hold arrays of different names alone", "save it with numpy.savez"
                 )
             arrays = {}
             for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.base.errors import DataError, OptionError
-from streampgs.base.faults import naming_faults
 from streampgs.base.files import closed_after_reading, native_path
 from streampgs.packing.schemas import plain_batch
-from streampgs.packing.source import Source
+from streampgs.packing.source import Source, naming_damage
 from streampgs.reading.array_slices import sliced
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _ROWS = 1 << 13
 
 
-@contextmanager
-def _damage_named(source: Source) -> Iterator[None]:
-    try:
-        with naming_faults(source.path):
-            yield
-    except MemoryError as error:
-        raise DataError(
-            f"'{source.path}' has a part that does not fit into memory: {error}",
-            "write it with smaller record batches or row groups; if it is damaged, fetch it again",
-        ) from error
-    except (pa.ArrowException, ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # the file was removed
-            raise
-        raise DataError(f"'{source.path}' is damaged: {error}", "fetch or write it again") from error
-
-
 def read_parquet(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with (
-        _damage_named(source),
+        naming_damage(source.path),
         native_path(source.path) as path,
         closed_after_reading(pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)) as file,
     ):
@@ -48,7 +30,7 @@ def read_parquet(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def read_arrow(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with _damage_named(source), native_path(source.path) as path, closed_after_reading(pa.OSFile(path)) as file:
+    with naming_damage(source.path), native_path(source.path) as path, closed_after_reading(pa.OSFile(path)) as file:
         is_file = file.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
         file.seek(0)
         reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
