@@ -12,9 +12,9 @@ from streampgs.cli.main import EXIT_CODES_HELP, cli
 from streampgs.cli.options import DeclaredOption, grouped
 from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.options.fields import Flag, Option, options_for
-from streampgs.packing.options import PackOptions, PackWay
+from streampgs.packing.options import PackOptions
 
-_KEYWORDS = {"pack": (PackOptions, PackWay), "train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}
+_KEYWORDS = {"pack": (PackOptions,), "train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}
 
 _HEAD = """# Reference of the commands
 

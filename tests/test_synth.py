@@ -160,7 +160,7 @@ def test_a_sparse_row_equals_its_plain_twin(seed, features):
 @pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
 @pytest.mark.parametrize("kind", ["dense", "regression", "gaussian"])
 def test_a_dense_row_equals_its_plain_twin(kind, seed):
-    source = synth._KINDS[kind].source(seed, 5)
+    source = synth._KINDS[kind][0](seed, 5)
     numbers = np.array(ANY_NUMBERS)
     targets, positions = source.draws(numbers)
     rows = source.rows(numbers, positions)

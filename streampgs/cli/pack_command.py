@@ -20,7 +20,7 @@ from streampgs.cli.console import (
     say_skipped,
 )
 from streampgs.cli.options import Command
-from streampgs.packing.options import PackOptions, PackWay
+from streampgs.packing.options import PackOptions
 from streampgs.python.progress import LiveLine, count, duration
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ from streampgs.options.commands import SynthOptions
 _SHOWN_COLUMNS = 8
 
 
-@click.command("pack", cls=Command, short_help="Convert files to shards.", kinds=(PackOptions, PackWay, Output))
+@click.command("pack", cls=Command, short_help="Convert files to shards.", kinds=(PackOptions, Output))
 @click.argument("inputs", metavar="IN...", nargs=-1)
 @click.argument("out", type=click.Path(path_type=Path))
 def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: bool = False, **options: Any) -> int:

@@ -24,8 +24,6 @@ give the same batches."""
 class Kind:
     reader: str
     """module:function in `streampgs.packing.readers`."""
-    about: str = ""
-    """For --help."""
     endings: tuple[str, ...] = ()
     is_text: bool = True
     """Text may be compressed."""
@@ -37,19 +35,14 @@ class Kind:
 
 
 KINDS = {
-    "csv": Kind("csv_text:read_csv", "", (".csv",)),
-    "tsv": Kind("csv_text:read_tsv", "", (".tsv", ".tab")),
-    "jsonl": Kind("lines:read_json", "", (".jsonl", ".ndjson", ".json")),
-    "svmlight": Kind("svmlight:read", "", (".svm", ".libsvm", ".svmlight")),
-    "vw": Kind("vowpal_wabbit:read", "", (".vw",)),
-    "lines": Kind("lines:read_text", "lines of text"),
-    "npz": Kind("numpy_files:read_npz", "", (".npz",), is_text=False),
-    "npy": Kind("numpy_files:read_npy", "", (".npy",), is_text=False),
-    "parquet": Kind("tables:read_parquet", "", (".parquet", ".pq"), is_text=False),
-    "arrow": Kind("tables:read_arrow", "", (".arrow", ".arrows", ".ipc", ".feather"), is_text=False),
+    "csv": Kind("csv_text:read_csv", (".csv",)),
+    "tsv": Kind("csv_text:read_tsv", (".tsv", ".tab")),
+    "jsonl": Kind("lines:read_json", (".jsonl", ".ndjson", ".json")),
+    "svmlight": Kind("svmlight:read", (".svm", ".libsvm", ".svmlight")),
+    "vw": Kind("vowpal_wabbit:read", (".vw",)),
+    "lines": Kind("lines:read_text"),
+    "npz": Kind("numpy_files:read_npz", (".npz",), is_text=False),
+    "npy": Kind("numpy_files:read_npy", (".npy",), is_text=False),
+    "parquet": Kind("tables:read_parquet", (".parquet", ".pq"), is_text=False),
+    "arrow": Kind("tables:read_arrow", (".arrow", ".arrows", ".ipc", ".feather"), is_text=False),
 }
-
-
-def help_text() -> str:
-    """The kinds for --help: `csv, tsv, …, lines (lines of text), …`."""
-    return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in KINDS.items())

@@ -25,7 +25,7 @@ from streampgs.options.fields import (
     option,
     values_of,
 )
-from streampgs.packing.kinds import KINDS, help_text
+from streampgs.packing.kinds import KINDS
 
 FORMATS = ("arrow", "parquet")
 TYPES = ("int64", "int32", "double", "float", "string", "bool", "date", "timestamp")
@@ -64,10 +64,10 @@ class _Delimiter(Text):
 
 @dataclass(frozen=True)
 class PackOptions(Checked):
-    """What the shards hold."""
+    """What is read, and what the shards hold."""
 
     # fmt: off
-    kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {help_text()}.",
+    kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {', '.join(KINDS)}.",
         flag="--from", shown="detected by file names")
     names: tuple[str, ...] | None = option(None, Listed(of=Text("NAME"), always=True), DATA,
         "Names of the columns, instead of those in the header.")
@@ -90,6 +90,9 @@ class PackOptions(Checked):
     shuffle: bool = option(False, Flag(), COMMON, "Write the rows in random order, for data that are sorted, say by label.")
     seed: int = option(0, Number("N", 0, MOST_SEED, whole=True), COMMON, "Seed of --shuffle.")
     memory: int = option(512 * 10**6, Size(low=SMALLEST_MEMORY), COMMON, "Memory for rows. Python needs more on top.")
+    sql: str | None = option(None, Text("QUERY"), COMMON,
+        "Pack the result of a DuckDB query, which names files itself. Needs the extra streampgs[sql].")
+    overwrite: bool = option(False, Flag(), COMMON, "Replace the shards of an earlier pack in the folder.")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -105,12 +108,3 @@ class PackOptions(Checked):
     @property
     def skips_bad_rows(self) -> bool:
         return self.on_bad_row == "skip"
-
-
-@dataclass(frozen=True)
-class PackWay(Checked):
-    """Options of a pack that say nothing about its result."""
-
-    sql: str | None = option(None, Text("QUERY"), COMMON,
-        "Pack the result of a DuckDB query, which names files itself. Needs the extra streampgs[sql].")  # fmt: skip
-    overwrite: bool = option(False, Flag(), COMMON, "Replace the shards of an earlier pack in the folder.")

@@ -64,8 +64,6 @@ def pack(
     inputs: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
-    sql: str | None = None,
-    overwrite: bool = False,
     on_progress: Callable[[PackStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
     **chosen: Any,
@@ -76,18 +74,18 @@ def pack(
     `streampgs pack`, with the names in docs/reference.md. With `sql`, a DuckDB query, there are no other inputs.
     """
     started, target = time.perf_counter(), Path(os.path.abspath(out))
-    if sql is not None and inputs:
-        raise OptionError("a query together with other inputs", "name the files in the query")
     (options,) = build("pack", chosen, PackOptions)
+    if options.sql is not None and inputs:
+        raise OptionError("a query together with other inputs", "name the files in the query")
     found: list[Input] = []
-    if sql is None:
+    if options.sql is None:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
         if passed and on_note is not None:
             more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
             on_note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    with complete_or_absent(target, overwrite) as staging:
-        packing = _Packing(found, sql, staging, options, on_progress, on_note)
+    with complete_or_absent(target, options.overwrite) as staging:
+        packing = _Packing(found, staging, options, on_progress, on_note)
         shards = packing.write()
     return PackReport(
         out=str(target),
@@ -106,7 +104,6 @@ class _Packing:
     """The rows of all inputs on their way to shards."""
 
     inputs: list[Input]
-    sql: str | None
     staging: Path
     options: PackOptions
     on_progress: Callable[[PackStatus], None] | None
@@ -115,7 +112,7 @@ class _Packing:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def write(self) -> list[Shard]:
-        if self.sql is None:
+        if self.options.sql is None:
             self._look_at(most=1)
         while True:
             try:
@@ -158,8 +155,8 @@ class _Packing:
 
     def _rows(self, phase: str, most: int | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The batches of all inputs, or the first of each, and where each is from."""
-        if self.sql is not None:
-            for batch in rows_of_query(self.sql, self.options.memory, self.staging / _SPILL):
+        if self.options.sql is not None:
+            for batch in rows_of_query(self.options.sql, self.options.memory, self.staging / _SPILL):
                 yield "the query", batch
         sizes = [input.path.stat().st_size for input in self.inputs]
         rows = 0

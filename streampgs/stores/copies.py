@@ -91,13 +91,8 @@ class Copies:
         """Further objects that are needed now."""
         wanted = next(iter(self._wanted.values()), set())
         wanted.update(objects)
-        self._settle()
-        for remote in objects:
-            if self._touch(remote) or remote in self._coming:
-                continue
-            if not self._make_room(remote.size, wanted):
-                raise self._too_large(wanted)
-            self._bring(remote)
+        if not self._bring(objects, wanted, may_wait=True):
+            raise self._too_large(wanted)
 
     def _too_large(self, wanted: set[RemoteObject]) -> RunError:
         needed = f"{counted(len(wanted), 'remote shard')} of {sum(r.size for r in wanted) / 1e6:,.1f} MB"
@@ -117,14 +112,7 @@ class Copies:
         while len(self._wanted) > 1 and key not in self._wanted:
             self._wanted.popitem(last=False)
         self._wanted.setdefault(key, set()).update(objects)
-        self._settle()
-        protected = set().union(*self._wanted.values())
-        for remote in objects:
-            if self._touch(remote) or remote in self._coming:
-                continue
-            if not self._make_room(remote.size, protected, may_wait=False):
-                return
-            self._bring(remote)
+        self._bring(objects, set().union(*self._wanted.values()), may_wait=False)
 
     def wait_for(self, objects: Sequence[RemoteObject], check_stop: Callable[[], None]) -> None:
         """Wait for the copies of all; `check_stop` is called in between."""
@@ -145,9 +133,17 @@ class Copies:
         self._objects.shutdown(waiting, cancel_futures=True)
         self._parts.shutdown(waiting)  # not cancelled: a download would wait for its parts forever; they give up
 
-    def _bring(self, remote: RemoteObject) -> None:
-        self._taken += remote.size
-        self._coming[remote] = self._objects.submit(download, remote, self._parts, self._stopping)
+    def _bring(self, objects: Sequence[RemoteObject], protected: set[RemoteObject], may_wait: bool) -> bool:
+        """Start the downloads that are missing, until there is no room for one."""
+        self._settle()
+        for remote in objects:
+            if self._touch(remote) or remote in self._coming:
+                continue
+            if not self._make_room(remote.size, protected, may_wait):
+                return False
+            self._taken += remote.size
+            self._coming[remote] = self._objects.submit(download, remote, self._parts, self._stopping)
+        return True
 
     def _settle(self) -> None:
         """Record the downloads that have succeeded. A failure is raised by `wait_for`."""
@@ -165,7 +161,7 @@ class Copies:
         self._here[remote] = None
         self._taken += remote.size
 
-    def _make_room(self, size: int, protected: set[RemoteObject], may_wait: bool = True) -> bool:
+    def _make_room(self, size: int, protected: set[RemoteObject], may_wait: bool) -> bool:
         while self.limit_bytes is not None and self._taken + size > self.limit_bytes:
             oldest = next((remote for remote in self._here if remote not in protected), None)
             if oldest is not None:

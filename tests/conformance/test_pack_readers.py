@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from streampgs.base.errors import DataError
+from streampgs.options.fields import options_of
 from streampgs.packing import packer, source
-from streampgs.packing.kinds import KINDS, help_text
+from streampgs.packing.kinds import KINDS
+from streampgs.packing.options import PackOptions
 from streampgs.packing.packer import pack
 from streampgs.reading import array_slices
 from tests.packing.conftest import contents_of, shards_of, table_of
@@ -106,4 +108,4 @@ def test_a_truncated_file_raises_an_error_or_has_fewer_rows(kind, sample, tmp_pa
 
 
 def test_help_names_every_kind_of_file(kind):
-    assert kind in help_text()
+    assert kind in options_of(PackOptions)["kind"].text

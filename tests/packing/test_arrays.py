@@ -68,7 +68,7 @@ def test_a_file_with_a_matrix_and_labels_is_packed(tmp_path, order):
         ({"a": np.zeros((2, 2)), "b": np.zeros((2, 2))}, "several matrices"),
         ({"a": np.zeros((2, 3), complex)}, "of type complex128"),
         ({"a": np.array(5)}, "has 0 axes"),
-        ({"indptr": np.arange(3), "data": np.ones(2)}, "but no 'indices'"),
+        ({"indptr": np.arange(3), "data": np.ones(2)}, "but not both of"),
         ({"indptr": np.array([1, 2, 2]), "data": np.ones(2), "indices": np.zeros(2, int)}, "are not a matrix"),
         ({"indptr": np.array([0, 9, 2]), "data": np.ones(2), "indices": np.zeros(2, int)}, "row pointers lead outside"),
         ({"indptr": np.arange(3), "data": np.ones(2), "indices": np.zeros(2, int), "format": b"csc"}, "format"),

@@ -27,7 +27,7 @@ from streampgs.options.commands import (
     Resources,
 )
 from streampgs.options.fields import More, options_for, options_of
-from streampgs.packing.options import PackOptions, PackWay
+from streampgs.packing.options import PackOptions
 
 KINDS = [
     *TRAIN_OPTIONS,
@@ -37,7 +37,6 @@ KINDS = [
     InspectOptions,
     PredictOptions,
     PackOptions,
-    PackWay,
 ]
 ODD = [
     None, 0, -1, 3, 2.5, float("nan"), float("inf"), True, "", "x", "1", "a,b", b"x", (), [], [[1]], ["a", 1], {}, {"a": 1},

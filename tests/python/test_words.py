@@ -15,13 +15,13 @@ from streampgs.base.errors import OptionError
 from streampgs.options.commands import TRAIN_OPTIONS, ModelOptions, Resources
 from streampgs.options.fields import Checked, Flag, options_of
 from streampgs.options.messages import python_errors, python_words
-from streampgs.packing.options import PackOptions, PackWay
+from streampgs.packing.options import PackOptions
 
 PACKAGE = Path(streampgs.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z]")
 ALL_OPTIONS = {
     each.flag: name
-    for kind in (*filter(is_dataclass, Checked.kinds), PackOptions, PackWay)
+    for kind in (*filter(is_dataclass, Checked.kinds), PackOptions)
     for name, each in options_of(kind).items()
 }
 

@@ -96,9 +96,8 @@ def _sparse_rows(what: str, arrays: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     again = "save it with scipy.sparse.save_npz, in the format CSR"
     if np.atleast_1d(arrays.get("format", b"csr"))[0] not in (b"csr", "csr"):
         raise DataError(f"{what} holds a sparse matrix of format {arrays['format']!r}", again)
-    missing = [name for name in ("indices", "data") if name not in arrays]
-    if missing:
-        raise DataError(f"{what} has an array 'indptr' but no '{missing[0]}'", again)
+    if not {"indices", "data"} <= arrays.keys():
+        raise DataError(f"{what} has an array 'indptr', but not both of 'indices' and 'data'", again)
     indptr, indices, data = (arrays[name] for name in ("indptr", "indices", "data"))
     rows, width = len(indptr) - 1, 1 << 62
     if "shape" in arrays:
