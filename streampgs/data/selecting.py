@@ -11,7 +11,7 @@ from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
 from streampgs.expressions.bounds import Bounds, Outcomes, outcomes
-from streampgs.expressions.expression import Expression, condition, label_expression
+from streampgs.expressions.expression import Expression, condition, expression_of
 from streampgs.expressions.parser import Column
 from streampgs.formats.format import OpenShard
 from streampgs.options.commands import ModelOptions
@@ -31,7 +31,7 @@ def condition_of(options: ModelOptions) -> Expression | None:
 
 
 def computed_labels(options: ModelOptions) -> tuple[Expression, ...]:
-    return tuple(map(label_expression, options.label_expressions))
+    return tuple(expression_of("--label", text) for text in options.label_expressions)
 
 
 def with_label_expressions(options: ModelOptions, columns: Collection[str]) -> ModelOptions:
@@ -41,7 +41,7 @@ def with_label_expressions(options: ModelOptions, columns: Collection[str]) -> M
         if label in columns:
             continue
         try:
-            if not isinstance(label_expression(label).tree, Column):
+            if not isinstance(expression_of("--label", label).tree, Column):
                 found.append(label)
         except OptionError as error:
             raise DataError(f"no label column '{label}'; as an expression, {error.found}", error.remedy) from error

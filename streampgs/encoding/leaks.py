@@ -39,25 +39,19 @@ class _Rows:
     used: NDArray[np.bool_]
     targets: Floats
 
+    def _parts(self, column: Column) -> list[pa.Array]:
+        found = (types.leaf_if_there(batch, column.name) for batch in self.batches)
+        rows = map(row_count, self.batches)
+        return [pa.nulls(count) if part is None else part for part, count in zip(found, rows, strict=True)]
+
     def numbers(self, column: Column) -> Floats:
         """Null and values that are not finite become NaN."""
-        parts = [types.leaf_if_there(batch, column.name) for batch in self.batches]
-        floats = [
-            np.full(row_count(batch), np.nan) if part is None else types.floats_of(part)
-            for part, batch in zip(parts, self.batches, strict=True)
-        ]
-        found = np.concatenate(floats)[self.used]
+        found = np.concatenate([types.floats_of(part) for part in self._parts(column)])[self.used]
         return np.where(np.isfinite(found), found, np.nan)
 
     def codes(self, column: Column) -> Ints:
         """A number for each different value."""
-        parts = [types.leaf_if_there(batch, column.name) for batch in self.batches]
-        texts = [
-            pa.nulls(row_count(batch), pa.large_string())
-            if part is None
-            else types.as_text(types.undictionaried(part)).cast(pa.large_string())
-            for part, batch in zip(parts, self.batches, strict=True)
-        ]
+        texts = [types.as_text(types.undictionaried(part)).cast(pa.large_string()) for part in self._parts(column)]
         coded = pa.concat_arrays(texts).dictionary_encode()
         return np.asarray(coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)[self.used]
 

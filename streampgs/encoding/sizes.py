@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ _VIEW_WORDS = 4
 
 def row_bytes(array: pa.Array) -> Ints:
     """The size of each row, with the values of dictionaries and of runs written out."""
-    array = _storage(array)
+    array = types.stored(array)
     kind, is_ = array.type, pa.types
     if is_.is_dictionary(kind):
         return _taken(row_bytes(array.dictionary), array.indices)
@@ -45,14 +46,6 @@ def row_bytes(array: pa.Array) -> Ints:
     return np.full(len(array), 0 if is_.is_null(kind) else max(1, kind.bit_width // 8), np.int64)
 
 
-def _storage(array: pa.Array) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array
-
-
 def _taken(sizes: Ints, places: pa.Array) -> Ints:
     """The sizes by the number of each row's value; a null has its place only."""
     found = np.append(sizes, _PLACE_BYTES)
@@ -62,14 +55,8 @@ def _taken(sizes: Ints, places: pa.Array) -> Ints:
 def _is_coded(kind: pa.DataType) -> bool:
     """Whether values may be stored once and used many times."""
     kind, is_ = types.storage_of(kind), pa.types
-    if (
-        is_.is_dictionary(kind)
-        or is_.is_run_end_encoded(kind)
-        or is_.is_list_view(kind)
-        or is_.is_large_list_view(kind)
-    ):
-        return True
-    if is_.is_string_view(kind) or is_.is_binary_view(kind):
+    views = (is_.is_list_view, is_.is_large_list_view, is_.is_string_view, is_.is_binary_view)
+    if any(is_kind(kind) for is_kind in (is_.is_dictionary, is_.is_run_end_encoded, *views)):
         return True
     return any(_is_coded(kind.field(number).type) for number in range(kind.num_fields))
 
@@ -92,8 +79,14 @@ def parts(
             yield batch, size
             return
     sizes = sum((factor * row_bytes(column) for column, factor in columns), np.zeros(batch.num_rows))
+    for start, stop, size in runs(sizes, most):
+        yield batch.slice(start, stop - start), size
+
+
+def runs(sizes: NDArray[Any], most: int) -> Iterator[tuple[int, int, float]]:
+    """Consecutive rows of at most so much in all, each run with its size; a row that is larger is alone."""
     ends, start, done = np.cumsum(sizes), 0, 0.0
-    while start < batch.num_rows:
+    while start < len(ends):
         stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
-        yield batch.slice(start, stop - start), float(ends[stop - 1]) - done
+        yield start, stop, float(ends[stop - 1]) - done
         start, done = stop, float(ends[stop - 1])

@@ -148,12 +148,18 @@ def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
     return None
 
 
-def plain(array: pa.Array) -> pa.Array:
-    """Without extension type, chunks, run-end encoding and string views, which many Arrow functions do not support."""
+def stored(array: pa.Array) -> pa.Array:
+    """Without extension type and chunks."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
+    return array
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Without extension type, chunks, run-end encoding and string views, which many Arrow functions do not support."""
+    array = stored(array)
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     if pa.types.is_dictionary(array.type):

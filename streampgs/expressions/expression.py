@@ -131,17 +131,12 @@ def _type_of(expression: Expression, leaves: tuple[tuple[str, pa.DataType], ...]
     return expression.evaluated(expression.tree, columns).type
 
 
-@lru_cache(maxsize=64)
 def condition(text: str) -> Expression:
     """The expression of --where."""
     return expression_of("--where", text)
 
 
-@lru_cache(maxsize=64)
-def label_expression(text: str) -> Expression:
-    return expression_of("--label", text)
-
-
+@lru_cache(maxsize=128)
 def expression_of(flag: str, text: str) -> Expression:
     source = Source(flag, text)
     return Expression(source, parsed(source))

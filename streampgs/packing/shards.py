@@ -158,8 +158,7 @@ def write_shards(
 
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     schema = None
-    for batch in batches:
-        plain = plain_batch(batch)
+    for plain in map(plain_batch, batches):
         schema = schema or plain.schema
         if plain.schema != schema:
             raise DataError(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,13 +44,10 @@ class Source:
     def bad_row(self, reason: str, where: str, text: bytes) -> None:
         """Count a row that is left out, or refuse it."""
         if not self.options.skips_bad_rows:
-            self.refuse(reason, where, text)
+            shown = text[:_SHOWN_BYTES].decode(errors="backslashreplace") + ("…" if len(text) > _SHOWN_BYTES else "")
+            remedy = "fix it, or leave such rows out with `--on-bad-row skip`"
+            raise DataError(f"'{self.path}', {where}: {reason}: {shown!r}", remedy)
         self.skipped[reason] += 1
-
-    def refuse(self, reason: str, where: str, text: bytes) -> NoReturn:
-        shown = text[:_SHOWN_BYTES].decode(errors="backslashreplace") + ("…" if len(text) > _SHOWN_BYTES else "")
-        remedy = "fix it, or leave such rows out with `--on-bad-row skip`"
-        raise DataError(f"'{self.path}', {where}: {reason}: {shown!r}", remedy)
 
 
 def compression_of(path: Path) -> str | None:

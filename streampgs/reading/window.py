@@ -41,18 +41,6 @@ class RowShape:
     def entry_bytes(self) -> int:
         return 8 if self.sparse else 4
 
-    @property
-    def cell_bytes(self) -> int:
-        """Labels, offset and weight."""
-        return 8 * (self.cells + self.weighted)
-
-    def entry_arrays(self, entries: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Memory is used when they are written to."""
-        return np.empty(entries if self.sparse else 0, np.uint32), np.empty(entries, np.float32)
-
-    def cell_arrays(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return np.empty((rows, self.cells)), np.empty(rows if self.weighted else 0)
-
 
 class Window:
     """Row r has entries [starts[r], stops[r]) of `values` (and `indices`, for sparse rows).

@@ -96,16 +96,11 @@ class Copies:
 
     def _too_large(self, wanted: set[RemoteObject]) -> RunError:
         needed = f"{counted(len(wanted), 'remote shard')} of {sum(r.size for r in wanted) / 1e6:,.1f} MB"
-        room = f"{(self.limit_bytes or 0) / 1e6:,.1f} MB for copies"
+        room = f"the cache in '{self.folder}' has {(self.limit_bytes or 0) / 1e6:,.1f} MB"
+        remedy = "give a larger --cache-limit to a new run, or write smaller shards"
         if self.limited_by_disk:
-            return RunError(
-                f"a window needs {needed}, and the disk of '{self.folder}' has {room}, half of its free space",
-                _MORE_SPACE,
-            )
-        return RunError(
-            f"a window needs {needed}, and the cache in '{self.folder}' has {room}",
-            "give a larger --cache-limit to a new run, or write smaller shards",
-        )
+            room, remedy = f"{room}, half of the disk's free space", _MORE_SPACE
+        return RunError(f"a window needs {needed}, and {room}", remedy)
 
     def announce(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
         """`key` will need the objects next: download them as far as the limit allows."""

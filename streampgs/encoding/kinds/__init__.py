@@ -1,4 +1,4 @@
-"""The kinds of columns. A new kind is a file in this folder and a line below."""
+"""The kinds of columns. A new kind is a file in this folder and a place in `_ALL`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,9 @@ from streampgs.encoding.kinds.text import Text, TokenList
 from streampgs.encoding.kinds.vector import Map, Vector
 from streampgs.options.commands import EncodingOptions
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Number(),
-        List(),
-        Text(),
-        Category(),
-        TokenList(),
-        Map(),
-        Vector(),
-        Cross(),  # of what the others have planned
-    )
-}
+# Crosses are made of columns that the kinds before them have planned.
+_ALL: tuple[Kind, ...] = (Number(), List(), Text(), Category(), TokenList(), Map(), Vector(), Cross())
+KINDS = {kind.name: kind for kind in _ALL}
 
 Family = TypeVar("Family", bound=Kind)
 

@@ -14,6 +14,7 @@ from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined, stacked
+from streampgs.encoding.sizes import runs
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
 from streampgs.options.commands import EncodingOptions
@@ -61,11 +62,7 @@ class TokenList(BagKind):
         if sizes.max(initial=0) > _LARGEST_ROW:
             found = f"column '{column.name}' holds a row of {int(sizes.max()):,} bytes or tokens"
             raise DataError(found, f"write it as several rows, or leave it out with `--ignore {column.name}`")
-        ends, start, done = np.cumsum(sizes), 0, 0
-        while start < len(ends):
-            stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
-            yield array[start:stop]
-            start, done = stop, int(ends[stop - 1])
+        return (array[start:stop] for start, stop, _ in runs(sizes, most))
 
     def piece_size(self, options: EncodingOptions) -> int:
         return PIECE_TOKENS
