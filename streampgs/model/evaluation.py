@@ -12,7 +12,7 @@ import numpy as np
 from streampgs.base.errors import DataError
 from streampgs.data.open import columns_of
 from streampgs.model.metrics import METRICS, GroupMetrics, LabelMetrics
-from streampgs.model.metrics.groups import WHOLE, GroupSize
+from streampgs.model.metrics.sums import FULL, Size
 from streampgs.model.model import Model
 from streampgs.model.scoring import ScoredBlock, ShardScores
 from streampgs.reading.bad_rows import counts_by_name
@@ -75,13 +75,13 @@ class _Evaluation:
         self._model = model
         self._labels = model.options.labels
         self._by = by
-        self._whole = self._new(WHOLE)
+        self._whole = self._new(FULL)
         self._groups = None if by is None else GroupMetrics(self._new)
         self._unknown_entries = self._unknown_classes = 0
         self._skipped: Counter[int] = Counter()
         self._clipped: Counter[str] = Counter()
 
-    def _new(self, size: GroupSize) -> LabelMetrics:
+    def _new(self, size: Size) -> LabelMetrics:
         return LabelMetrics(self._model.task, len(self._labels), size)
 
     def add(self, block: ScoredBlock) -> None:

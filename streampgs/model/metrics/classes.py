@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from streampgs.losses import Vector
 from streampgs.model.metrics.sums import FULL, Batch, Histogram, Size, Sums, Task
 
-MOST_LISTED_CLASSES = 100
 CALIBRATION_BINS = 15
 
 
@@ -26,7 +26,7 @@ class Confusion(Sums):
         """The last one is the weight of rows of classes that the model does not know."""
         self.predicted = np.zeros(classes)
         self.hits = np.zeros(classes)
-        self._counts = np.zeros((classes + 1) * classes if classes <= MOST_LISTED_CLASSES else 0)
+        self._counts = np.zeros((classes + 1) * classes if classes <= FULL.listed_classes else 0)
 
     def add(self, batch: Batch) -> None:
         classes, numbers, chosen, weights = self.task.classes, batch.numbers, batch.chosen, batch.weights
@@ -54,27 +54,26 @@ class Confusion(Sums):
         known = float(self.labelled[:-1].sum())
         return float(self.labelled[1]) / known if known else None
 
-    # Of each class; NaN where a share of nothing is asked for.
+    def _by_class(self) -> dict[str, NDArray[Any]]:
+        """NaN where a share of nothing is asked for."""
+        labelled = self.labelled[:-1]
+        return {
+            "precision": _shares(self.hits, self.predicted),
+            "recall": _shares(self.hits, labelled),
+            "f1": _shares(2.0 * self.hits, labelled + self.predicted),
+        }
 
     @property
-    def precisions(self) -> NDArray[Any]:
-        return _shares(self.hits, self.predicted)
+    def positive(self) -> SimpleNamespace:
+        """Precision, recall and F1 of the positive class."""
+        return SimpleNamespace(**{name: number_or_none(each[1]) for name, each in self._by_class().items()})
 
     @property
-    def recalls(self) -> NDArray[Any]:
-        return _shares(self.hits, self.labelled[:-1])
-
-    @property
-    def f1s(self) -> NDArray[Any]:
-        return _shares(2.0 * self.hits, self.labelled[:-1] + self.predicted)
-
-    def of_positive(self, values: NDArray[Any]) -> float | None:
-        return number_or_none(values[1])
-
-    def mean(self, values: NDArray[Any]) -> float | None:
-        """Over the classes that rows have or that are predicted; NaN counts as 0."""
+    def mean(self) -> SimpleNamespace:
+        """Over the classes that rows have or that are predicted; a share of nothing counts as 0."""
         present = (self.labelled[:-1] + self.predicted) > 0.0
-        return float(np.nan_to_num(values[present]).mean()) if present.any() else None
+        means = {name: np.nan_to_num(each[present]) for name, each in self._by_class().items()}
+        return SimpleNamespace(**{name: float(each.mean()) if each.size else None for name, each in means.items()})
 
     @property
     def matrix(self) -> list[list[float]] | None:
@@ -88,16 +87,10 @@ class Confusion(Sums):
     def per_class(self) -> list[dict[str, float | None]] | None:
         if not self.weight:
             return None
-        columns = (self.precisions, self.recalls, self.f1s)
+        shares = self._by_class()
         return [
-            {
-                **{
-                    name: number_or_none(value)
-                    for name, value in zip(("precision", "recall", "f1"), values, strict=True)
-                },
-                "support": whole_or_float(support),
-            }
-            for *values, support in zip(*columns, self.labelled[:-1], strict=True)
+            {name: number_or_none(each[number]) for name, each in shares.items()} | {"support": whole_or_float(support)}
+            for number, support in enumerate(self.labelled[:-1])
         ]
 
 
@@ -190,11 +183,12 @@ class ClassRanks(Sums):
             ranks.add_rows(values[:, number], batch.labels == number, batch.weights)
 
     @property
-    def areas(self) -> list[float | None]:
-        return [ranks.area for ranks in self.each]
+    def areas(self) -> list[float | None] | None:
+        """None if no class has an area."""
+        found = [ranks.area for ranks in self.each]
+        return None if all(area is None for area in found) else found
 
     @property
     def mean_area(self) -> float | None:
         """Over the classes that have an area."""
-        known = [area for area in self.areas if area is not None]
-        return float(np.mean(known)) if known else None
+        return None if self.areas is None else float(np.mean([area for area in self.areas if area is not None]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.losses import Vector
-from streampgs.model.metrics.classes import MOST_LISTED_CLASSES
 from streampgs.model.metrics.registry import Metrics
 from streampgs.model.metrics.sums import FULL, Size, Task
 
@@ -22,25 +20,15 @@ OTHER = "other"
 _WAITING_VALUES = 1 << 20
 
 
-@dataclass(frozen=True)
-class GroupSize:
-    """How much memory the metrics of some rows may take."""
-
-    size: Size
-    most_listed: int
-    """With more classes, results that list all classes are left out."""
-
-
-WHOLE = GroupSize(FULL, MOST_LISTED_CLASSES)
-_GROUP = GroupSize(Size(exact_rows=1 << 11, bins=1 << 9), 10)
+_OF_A_GROUP = Size(exact_rows=1 << 11, bins=1 << 9, listed_classes=10)
 
 
 class LabelMetrics:
     """The metrics of each of some label columns."""
 
-    def __init__(self, task: Task, labels: int, size: GroupSize = WHOLE) -> None:
+    def __init__(self, task: Task, labels: int, size: Size = FULL) -> None:
         self.rows = 0
-        self._each = [Metrics(task, size.size, size.most_listed) for _ in range(labels)]
+        self._each = [Metrics(task, size) for _ in range(labels)]
 
     def add(self, scores: Vector, labels: Vector, weights: Vector) -> None:
         self.rows += len(weights)
@@ -69,7 +57,7 @@ def _means(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 class GroupMetrics:
     """Metrics for each value of a column. The first values have a group each; later ones share one."""
 
-    def __init__(self, new: Callable[[GroupSize], LabelMetrics], most: int = MOST_GROUPS) -> None:
+    def __init__(self, new: Callable[[Size], LabelMetrics], most: int = MOST_GROUPS) -> None:
         self._new = new
         self._most = most
         self._numbers: dict[Any, int] = {}
@@ -96,7 +84,7 @@ class GroupMetrics:
         key = (type(value), value)  # True equals 1
         if key not in self._numbers and len(self._numbers) < self._most:
             self._numbers[key] = len(self._numbers)
-            self._groups.append(self._new(_GROUP))
+            self._groups.append(self._new(_OF_A_GROUP))
         return self._numbers.get(key, -1)
 
     def _flush(self) -> None:
@@ -113,7 +101,7 @@ class GroupMetrics:
         if number >= 0:
             return self._groups[number]
         if self._others is None:
-            self._others = self._new(_GROUP)
+            self._others = self._new(_OF_A_GROUP)
         return self._others
 
     def results(self, column: str, names: Sequence[str]) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +30,15 @@ class Task:
     def estimates(self) -> bool:
         """Whether the loss estimates probabilities."""
         return self.loss.probability is not None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of tasks that it is one of, for which there are metrics."""
+        if not self.classes:
+            return {"any", "numbers", self.loss.name}
+        number = "two" if self.classes == 2 else "several"
+        estimated = {"estimated classes", f"{number} estimated classes"} if self.estimates else set()
+        return {"any", "classes", f"{number} classes"} | estimated
 
     def probabilities(self, scores: Vector) -> Vector | None:
         """The probability of the positive class, or of each class, so that they add up to 1; None if the loss has none."""
@@ -111,10 +121,12 @@ class Size:
     """Up to so many rows all values are kept, for all classes together."""
     bins: int = 1 << 17
     """How many bins later rows have, at least."""
+    listed_classes: int = 100
+    """With more classes, results that list all classes are left out."""
 
     def of_one(self, parts: int) -> Size:
         """For each of several."""
-        return Size(max(256, self.exact_rows // parts), max(64, self.bins // parts))
+        return replace(self, exact_rows=max(256, self.exact_rows // parts), bins=max(64, self.bins // parts))
 
 
 FULL = Size()
@@ -149,6 +161,10 @@ class Mean(Sums):
     @property
     def value(self) -> float | None:
         return self.total / self.weight if self.weight else None
+
+    @property
+    def root(self) -> float | None:
+        return None if self.value is None else math.sqrt(self.value)
 
 
 class Moments(Sums):
@@ -211,8 +227,7 @@ class Histogram:
     def _ordered(self) -> tuple[Vector, ...]:
         if self._edges is not None:
             self._count_by_bin()
-            return tuple(self._bins)
-        if not self._waiting:
+        if self._edges is not None or not self._waiting:
             return tuple(self._bins)
         values, *columns = self._all_waiting()
         _, place = np.unique(values, return_inverse=True)
