@@ -18,7 +18,6 @@ import click
 
 from streampgs.base.errors import StreampgsError, command_words
 from streampgs.base.printable import LONGEST_CELL, printable, printable_page
-from streampgs.kernels import compiling
 from streampgs.options.fields import OUTPUT, Flag, option
 from streampgs.python.progress import LineObserver
 
@@ -68,13 +67,6 @@ def _write(text: str, stream: TextIO) -> None:
 
 def say_note(message: str) -> None:
     say(message, "note: ", "yellow")
-
-
-def note_compilation() -> None:
-    """Says once that loops are being compiled, which looks like a program that hangs."""
-    if note_compilation in compiling.listeners:
-        compiling.listeners.remove(note_compilation)
-        say_note(compiling.NOTE)
 
 
 def say_warning(message: str) -> None:

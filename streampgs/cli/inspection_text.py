@@ -28,46 +28,44 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
 def run_text(result: dict[str, Any]) -> str:
     solver = SOLVERS[solver_of(result["settings"]["solver"])]
     steps = f", {result['t']:,} steps" if solver.steps_on_rows else ""
+    gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
+    loss, measured = result["progressive_loss"], "training" if solver.needs.columns else "progressive"
+    earlier = [f"{one['rows']}{' (before an update)' * one['before_update']}" for one in result["checkpoints"][:-1]]
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
         "trained": f"{result['rows']:,} rows{steps}, {_progress_text(result)}",
         "model": _model_text(result["settings"]),
-        **({"kernel": _kernel_text(result["kernel"])} if result["kernel"] else {}),
-        **({"where": result["options"]["where"]} if result["options"]["where"] else {}),
+        "kernel": result["kernel"] and _kernel_text(result["kernel"]),
+        "where": result["options"]["where"],
         "weights": _weights_text(result),
         "dual": f"sha256 {result['dual_sha256']}",
         "data": f"{_source_text(result)}, {_label_text(result['options'])}",
+        "models": f"{len(result['lanes'])} in training; * marks the best" if len(result["lanes"]) > 1 else "",
+        "progress": "" if loss is None else f"{measured} loss {loss:.5f}{gap}",
+        "returned": result["update"] and _returned_text(result["update"]),
+        "continue": _stream_text(result),
+        "clipped": _clipped_text(result["clipped_values"]),
+        "undo": earlier and undo_text(result["run"], earlier),
+        **{f"damaged {number}": fault for number, fault in enumerate(result["damaged_checkpoints"], 1)},
+        "ignored": result["ignored_files"]
+        and f"{', '.join(result['ignored_files'])}: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits",
     }
-    if len(result["lanes"]) > 1:
-        pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
-    if result["progressive_loss"] is not None:
-        gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        pairs["progress"] = (
-            f"{'training' if solver.needs.columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
-        )
-    if result["update"] is not None:
-        pairs["returned"] = _returned_text(result["update"])
-    if result["stream_rows"] is not None:
-        pairs["continue"] = (
-            f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
-            "from 0), or from its first row with --skip-taken"
-        )
-    if result["clipped_values"]:
-        most = sorted(result["clipped_values"].items(), key=lambda one: -one[1])
-        listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_FIRST_COLUMNS])
-        pairs["clipped"] = f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
-    if len(result["checkpoints"]) > 1:
-        earlier = result["checkpoints"][:-1]
-        pairs["undo"] = undo_text(
-            result["run"], (f"{one['rows']}{' (before an update)' * one['before_update']}" for one in earlier)
-        )
-    for number, fault in enumerate(result["damaged_checkpoints"]):
-        pairs[f"damaged {number + 1}"] = fault
-    if result["ignored_files"]:
-        pairs["ignored"] = (
-            f"{', '.join(result['ignored_files'])}: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits"
-        )
-    return "\n\n".join([pairs_text(pairs), *_tables(result)])
+    return "\n\n".join([pairs_text({name: text for name, text in pairs.items() if text}), *_tables(result)])
+
+
+def _stream_text(result: dict[str, Any]) -> str:
+    if result["stream_rows"] is None:
+        return ""
+    return (
+        f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
+        "from 0), or from its first row with --skip-taken"
+    )
+
+
+def _clipped_text(clipped: dict[str, int]) -> str:
+    most = sorted(clipped.items(), key=lambda one: -one[1])
+    listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_FIRST_COLUMNS])
+    return f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
 
 
 def undo_text(run: str, checkpoints: Iterable[str]) -> str:
@@ -153,7 +151,7 @@ def _lane_table(lanes: list[dict[str, Any]], kind: str) -> str:
 
 
 def _path_table(path: list[dict[str, Any]]) -> str:
-    kinds = {"judged": "judged", "held out": "held-out", "training": "training", "progressive": "prog."}
+    kinds = {"judged": "judged", "training": "training", "progressive": "prog."}
     measured = {f"{kinds[path[0]['judged_on']]} loss": "loss:.5f", "accuracy": "accuracy:.5f"}
     return records_text({"path": "leads", "l1": "l1:.3g", **measured, **_COUNTS}, path)
 

@@ -10,7 +10,7 @@ import click
 from streampgs import __version__
 from streampgs.base.errors import OptionError, StreampgsError
 from streampgs.cli import model_commands, pack_command, train_commands
-from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
+from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, say, say_note, say_usage
 from streampgs.cli.options import Commands
 from streampgs.cli.streams import make_robust
 from streampgs.kernels import compiling
@@ -61,7 +61,7 @@ for _command in (
 def run_commands() -> None:
     make_robust()
     if not _is_given("--quiet"):
-        compiling.listeners.append(note_compilation)
+        compiling.listeners.append(say_note)
     code = _exit_code()
     end_of_signals()
     sys.exit(_flushed(code))

@@ -21,7 +21,7 @@ from streampgs.cli.console import (
 )
 from streampgs.cli.options import Command
 from streampgs.packing.options import PackOptions
-from streampgs.python.progress import LiveLine, count, duration
+from streampgs.python.progress import LineObserver, count, duration
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus
@@ -53,7 +53,7 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
     from streampgs.packing.packer import pack as pack_files
 
     started = time.perf_counter()
-    with closing(LiveLine(say)) as line, exiting_on_signals():
+    with closing(LineObserver(say)) as line, exiting_on_signals():
 
         def show(status: PackStatus) -> None:
             seconds = duration(time.perf_counter() - started)

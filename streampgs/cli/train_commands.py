@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -70,12 +71,9 @@ def train(
     if no_intercept:
         options["intercept"] = 0.0
 
-    def work(observer: TerminalObserver, stop: StopRequest) -> Report:
-        from streampgs.run import commands
+    from streampgs.run import commands
 
-        return commands.train(data, run, options, observer, stop)
-
-    return _supervised(work, run, json, quiet)
+    return _supervised(partial(commands.train, data, run, options), run, json, quiet)
 
 
 @click.command("resume", cls=Command, short_help="Continue a run.", kinds=(*RESUME_OPTIONS, Output))
@@ -95,13 +93,10 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
       producer | streampgs resume my-run -          continue a run on a stream
     """
 
-    def work(observer: TerminalObserver, stop: StopRequest) -> Report:
-        from streampgs.model.trial import trial_for
-        from streampgs.run import commands
+    from streampgs.model.trial import trial_for
+    from streampgs.run import commands
 
-        return commands.resume(run, stream, options, observer, stop, trial_for)
-
-    return _supervised(work, run, json, quiet)
+    return _supervised(partial(commands.resume, run, stream, options, trial_for=trial_for), run, json, quiet)
 
 
 def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Path, json: bool, quiet: bool) -> int:
@@ -145,10 +140,8 @@ def _say_report(report: Report, run: Path) -> None:
 def _end_text(report: Report) -> str:
     if report.stopped_by in EXIT_CODES:
         return f"paused by {report.stopped_by}"
-    at_end = report.stopped_by == "end of stream"
-    if report.stopped_by == "converged":
-        return "done: converged"
-    return "done: end of the stream" if at_end else f"done: reached the limit of {report.stopped_by}"
+    ends = {"converged": "converged", "end of stream": "end of the stream"}
+    return f"done: {ends.get(report.stopped_by, f'reached the limit of {report.stopped_by}')}"
 
 
 def _figures(report: Report) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 NOTE = "compiling the loops for this kind of model, once on this machine: some 15 seconds"
-listeners: list[Callable[[], None]] = []
-"""Called, in the thread that compiles, for each loop that is not on disk."""
+listeners: list[Callable[[str], None]] = []
+"""Each is called once with the note, in the thread that compiles a loop that is not on disk: compiling looks like a program
+that hangs."""
 
 
 def tell() -> None:
-    for listener in listeners:
-        listener()
+    while listeners:
+        listeners.pop()(NOTE)

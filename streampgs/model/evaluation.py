@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from streampgs.base.errors import DataError
 from streampgs.data.open import columns_of
 from streampgs.model.metrics import METRICS, GroupMetrics, LabelMetrics
-from streampgs.model.metrics.sums import FULL, Size
+from streampgs.model.metrics.sums import FULL
 from streampgs.model.model import Model
 from streampgs.model.scoring import ScoredBlock, ShardScores
 from streampgs.reading.bad_rows import counts_by_name
@@ -75,14 +76,12 @@ class _Evaluation:
         self._model = model
         self._labels = model.options.labels
         self._by = by
-        self._whole = self._new(FULL)
-        self._groups = None if by is None else GroupMetrics(self._new)
+        new = partial(LabelMetrics, model.task, len(self._labels))
+        self._whole = new(FULL)
+        self._groups = None if by is None else GroupMetrics(new)
         self._unknown_entries = self._unknown_classes = 0
         self._skipped: Counter[int] = Counter()
         self._clipped: Counter[str] = Counter()
-
-    def _new(self, size: Size) -> LabelMetrics:
-        return LabelMetrics(self._model.task, len(self._labels), size)
 
     def add(self, block: ScoredBlock) -> None:
         window, labels = block.window, block.window.labels
@@ -108,14 +107,13 @@ class _Evaluation:
         if model.classifies and len(labels) > 1:
             for number, name in enumerate(labels):
                 result["labels"][name]["classes"] = model.classes_of(number).tolist()
-        if self._unknown_classes:
-            result["unknown_class_rows"] = self._unknown_classes
-        if self._unknown_entries:
-            result["unknown_entries"] = self._unknown_entries
-        if self._skipped:
-            result["skipped_rows"] = counts_by_name(self._skipped)
-        if self._clipped:
-            result["clipped_values"] = dict(self._clipped)
+        counts = {
+            "unknown_class_rows": self._unknown_classes,
+            "unknown_entries": self._unknown_entries,
+            "skipped_rows": counts_by_name(self._skipped),
+            "clipped_values": dict(self._clipped),
+        }
+        result |= {name: count for name, count in counts.items() if count}
         found = [result]
         if self._groups is not None and self._by is not None:
             result["by"] = by = self._groups.results(self._by, self._labels)

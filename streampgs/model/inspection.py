@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from streampgs.options.fields import build
 from streampgs.options.solvers import solver_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
-from streampgs.run.folder import RunFolder
+from streampgs.run.folder import RunFolder, finite_or_null
 from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.undo import restorable
@@ -97,12 +96,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "path": path_of(race),
         **({"top": strongest(Model.load(run), top)} if top else {}),
         "dropped": [
-            {
-                "loss": race.candidates[int(number)].loss,
-                **race.candidates[int(number)].choices,
-                "rows": dropped.rows,
-                "merit": _merit(dropped.merit),
-            }
+            _choices(race.candidates[int(number)]) | {"rows": dropped.rows, "merit": _merit(dropped.merit)}
             for number, dropped in progress.dropped.items()
         ],
         "judged": asdict(progress.marks[-1]) if progress.marks else None,
@@ -119,16 +113,16 @@ def strongest(model: Model, count: int) -> list[dict[str, Any]]:
     that has the feature: the sign that hashing gave the feature is taken out."""
     found = []
     for target, weights in zip(model.targets, np.atleast_2d(model.coef_), strict=True):
-        largest = np.argsort(-np.abs(weights), kind="stable")[:count]
+        largest = map(int, np.argsort(-np.abs(weights), kind="stable")[:count])
         found += [
             {
                 "target": target,
-                "feature": int(place),
-                "name": model.name_of(int(place)),
-                "weight": float(weights[place]) * model.sign_of(int(place)),
+                "feature": at,
+                "name": model.name_of(at),
+                "weight": float(weights[at]) * model.sign_of(at),
             }
-            for place in largest
-            if weights[place] != 0.0
+            for at in largest
+            if weights[at] != 0.0
         ]
     return found
 
@@ -145,14 +139,13 @@ def _settings(spec: LaneSpec) -> dict[str, Any]:
     shared = {name: getattr(spec.own, name) for name in spec.own.shared}
     parameter = LOSSES[spec.loss].parameter
     of_loss = {parameter.name: spec.label_shape} if parameter is not None and parameter.help else {}
-    return {
-        "solver": solver_of(spec.learner),
-        "loss": spec.loss,
-        **of_loss,
-        **spec.choices,
-        "batch": spec.batch,
-        **shared,
-    }
+    solver = solver_of(spec.learner)
+    return {"solver": solver, "loss": spec.loss, **of_loss, **spec.choices, "batch": spec.batch, **shared}
+
+
+def _choices(spec: LaneSpec) -> dict[str, Any]:
+    """By which candidates differ."""
+    return {"loss": spec.loss, **spec.choices}
 
 
 def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
@@ -161,8 +154,7 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
     place, marks, known = lane // len(race.targets), race.progress.marks, tallies.weight > 0.0
     return {
         "target": spec.target.name,
-        "loss": spec.loss,
-        **spec.choices,
+        **_choices(spec),
         "leads": place == race.leader(),
         "progressive_loss": spec.in_label_units(tallies.loss) / tallies.weight if known else None,
         "progressive_accuracy": tallies.correct / tallies.weight if known else None,
@@ -170,18 +162,13 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
         "nonzeros": nonzeros,
         "zeros": zeros,
-        "intercept": _finite(race.lanes.predictor(lane)[1]),
+        "intercept": finite_or_null(race.lanes.predictor(lane)[1]),
     }
 
 
 def _merit(merit: float) -> float | None:
     """None for a candidate that has diverged."""
     return merit if merit < WORST else None
-
-
-def _finite(number: float) -> float | None:
-    """None for a lane that has diverged; JSON has no NaN."""
-    return number if math.isfinite(number) else None
 
 
 def _retired(saved: SavedRun) -> dict[str, int]:
@@ -192,7 +179,6 @@ def _retired(saved: SavedRun) -> dict[str, int]:
 
 
 def summary(catalog: Catalog) -> dict[str, Any]:
-    formats = sorted({shard.format for shard in catalog.shards})
     return {
         "shards": len(catalog.shards),
         "rows": catalog.rows,
@@ -200,7 +186,7 @@ def summary(catalog: Catalog) -> dict[str, Any]:
         "groups": catalog.groups,
         "entries": int(catalog.group_entries.sum()),
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),
-        "formats": formats,
+        "formats": sorted({shard.format for shard in catalog.shards}),
         "layout": catalog.kind,
         "columns": list(dict.fromkeys(name for shard in catalog.shards for name in shard.layout.columns)),
         "digest": catalog.digest(),
@@ -212,38 +198,32 @@ def inspect_data(
 ) -> dict[str, Any]:
     """The catalog, the columns, the windows that training would use, and whether the windows can mix the shards."""
     with decoding_within(in_opening(resources.budget)):
-        return _inspected(sources, options, encoding_options, resources)
-
-
-def _inspected(
-    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
-) -> dict[str, Any]:
-    table = _opened(sources, options, encoding_options)
-    catalog, located = table.catalog, table.located
-    columns = columns_of(table.options, table.encoding)
-    shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
-    catalog = Catalog(shards)
-    groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
-    sizes = choose_sizes(groups, resources, table.decoder_bytes)
-    schedule = Schedule(0, groups, sizes)
-    arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
-    first = schedule.window(Cursor(arrivals))
-    later = schedule.window(Cursor(arrivals, epoch=1))
-    clustering, block_rows = label_clustering(catalog, groups, sizes, columns) if columns.labels else (None, None)
-    return {
-        "catalog": summary(catalog),
-        "columns": _columns(table, columns),
-        "ignored_files": len(located.ignored),
-        "encoding": {} if table.encoding is None else encoding_choices(table.encoding),
-        "window_bytes": sizes.window_bytes,
-        "block_bytes": sizes.block_bytes,
-        "blocks_per_window_first_epoch": first.blocks,
-        "blocks_per_window_later": later.blocks,
-        "rows_per_window": later.pieces.rows(),
-        "clustering": clustering,
-        "clustering_block_rows": block_rows,
-        "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering or 0.0),
-    }
+        table = _opened(sources, options, encoding_options)
+        catalog, located = table.catalog, table.located
+        columns = columns_of(table.options, table.encoding)
+        shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
+        catalog = Catalog(shards)
+        groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
+        sizes = choose_sizes(groups, resources, table.decoder_bytes)
+        schedule = Schedule(0, groups, sizes)
+        arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
+        first = schedule.window(Cursor(arrivals))
+        later = schedule.window(Cursor(arrivals, epoch=1))
+        clustering, block_rows = label_clustering(catalog, groups, sizes, columns) if columns.labels else (None, None)
+        return {
+            "catalog": summary(catalog),
+            "columns": _columns(table, columns),
+            "ignored_files": len(located.ignored),
+            "encoding": {} if table.encoding is None else encoding_choices(table.encoding),
+            "window_bytes": sizes.window_bytes,
+            "block_bytes": sizes.block_bytes,
+            "blocks_per_window_first_epoch": first.blocks,
+            "blocks_per_window_later": later.blocks,
+            "rows_per_window": later.pieces.rows(),
+            "clustering": clustering,
+            "clustering_block_rows": block_rows,
+            "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering or 0.0),
+        }
 
 
 @dataclass(frozen=True)

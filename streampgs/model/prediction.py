@@ -75,7 +75,7 @@ def predict(
             "write a file on this machine, and copy it: predict writes no objects",
         )
     _refuse_nested(out, rows.schema)
-    _refuse_inputs(out, sources, rows.catalog, model)
+    _refuse_inputs(out, sources, rows.scores.catalog, model)
     with writing(out, force) as file, _closing(writer_of(file, rows.schema)) as writer:
         rows.write(writer)
     return rows.report(out)
@@ -87,28 +87,24 @@ class _PredictedRows:
     ) -> None:
         columns = columns_of(replace(model.options, where=where), model.encoding).unlabelled
         self._model, self._where = model, where
-        self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep, may_be_empty=True)
+        self.scores = ShardScores(model, sources, columns, skip_bad_rows, keep, may_be_empty=True)
         example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
         predicted = [pa.field(name, pa.array(values).type) for name, values in example.items()]
         for field in predicted:
-            if field.name in self._scores.others.names:
+            if field.name in self.scores.others.names:
                 raise OptionError(
                     f"the table has a column '{field.name}', which predict writes, too",
                     "leave it out: name the columns to write with `--keep COLUMN`, once for each",
                 )
-        self.schema = pa.schema([*self._scores.others, *predicted])
+        self.schema = pa.schema([*self.scores.others, *predicted])
         self._rows = 0
         self._skipped: Counter[int] = Counter()
 
-    @property
-    def catalog(self) -> Catalog:
-        return self._scores.catalog
-
     def write(self, writer: Any) -> None:
-        for block in self._scores.blocks():
+        for block in self.scores.blocks():
             predicted = [_in_place(part, block.window.kept) for part in self._predicted(block.scores).values()]
             first = 0
-            for others in block.others if len(self._scores.others) else [None]:
+            for others in block.others if len(self.scores.others) else [None]:
                 rows = block.all_rows if others is None else others.num_rows
                 arrays = [] if others is None else list(others.columns)
                 arrays += [part.slice(first, rows) for part in predicted]
@@ -118,24 +114,20 @@ class _PredictedRows:
             self._skipped.update(block.window.skipped)
 
     def report(self, out: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {"rows": self._rows, "out": str(out), **self._scores.selection(self._where)}
+        found: dict[str, Any] = {"rows": self._rows, "out": str(out), **self.scores.selection(self._where)}
         return {**found, "skipped_rows": counts_by_name(self._skipped)} if self._skipped else found
 
     def _predicted(self, scores: Vector) -> dict[str, NDArray[Any]]:
         """The columns to write."""
         model = self._model
         predictions, probabilities = model.predictions(scores), model.probabilities(scores)
-        if scores.ndim == 1:
-            found = {"score": scores, "prediction": predictions}
-            return found if probabilities is None else {**found, "probability": probabilities}
-        columns: dict[str, NDArray[Any]] = {} if predictions.ndim > 1 else {"prediction": predictions}
-        for number, name in enumerate(model.targets):
-            columns[f"score_{name}"] = scores[:, number]
-            if predictions.ndim > 1:
-                columns[f"prediction_{name}"] = predictions[:, number]
-            if probabilities is not None:
-                columns[f"probability_{name}"] = probabilities[:, number]
-        return columns
+        each = {"score": scores, "prediction": predictions, "probability": probabilities}
+        suffixes = [""] if scores.ndim == 1 else [f"_{name}" for name in model.targets]
+        columns = {"prediction": each.pop("prediction")} if predictions.ndim < scores.ndim else {}
+        for number, suffix in enumerate(suffixes):
+            for name, values in each.items():
+                columns[name + suffix] = values if values is None or values.ndim == 1 else values[:, number]
+        return {name: values for name, values in columns.items() if values is not None}
 
 
 def _in_place(values: NDArray[Any], kept: NDArray[np.bool_] | None) -> pa.Array:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -44,7 +45,7 @@ from streampgs.python.rows_in_memory import (
     write_into_run,
 )
 from streampgs.reading.expected_rows import ExpectedRows
-from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
+from streampgs.reading.in_memory import is_matrix, plain_source
 from streampgs.reading.other_columns import ALL
 from streampgs.run import commands
 from streampgs.run.folder import RunFolder
@@ -54,39 +55,30 @@ from streampgs.table.layout import NoColumn
 _SIGINT = "SIGINT"
 
 
-class Interrupts:
+@contextmanager
+def _interruptible(stop: StopRequest | None) -> Iterator[StopRequest]:
     """While it is open, the first Ctrl-C asks for a stop if training has begun; a second one interrupts at once.
 
-    Only in the main thread, and only if the program has no handler of its own.
+    Only in the main thread, and only if the program has no handler of its own. `stop`: of a caller that takes care of
+    interrupts.
     """
+    asked = stop or StopRequest()
+    asked.opening = stop is None
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handles = stop is None and in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
-    def __init__(self, stop: StopRequest | None) -> None:
-        """`stop`: of a caller that takes care of interrupts; None: they are handled here."""
-        self.stop = stop or StopRequest()
-        self.stop.opening = self._handles = stop is None
-        self._installed = False
-
-    def __enter__(self) -> Interrupts:
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if self._handles and in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._ask)
-            self._installed = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.stop.opening or self.stop.reason is not None:
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.opening or asked.reason is not None:
             raise KeyboardInterrupt
-        self.stop.ask(_SIGINT)
+        asked.ask(_SIGINT)
 
-    @property
-    def interrupted(self) -> bool:
-        return self._installed and self.stop.reason == _SIGINT
+    if handles:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        if handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 Progress = bool | Literal["auto"]
@@ -139,13 +131,7 @@ def train(
         sources = [written["data"]] if "data" in written else sources
         options |= {name: (written[name],) for name in written if name == "validation"}
     assert sources is not None
-    return _supervised(
-        lambda observer, stop: commands.train(sources, folder, options, observer, stop),
-        folder,
-        progress,
-        observer,
-        stop,
-    )
+    return _supervised(partial(commands.train, sources, folder, options), folder, progress, observer, stop)
 
 
 @public("resume", *RESUME_OPTIONS)
@@ -176,13 +162,8 @@ def resume(
         if "validation" in in_memory:
             rows = _with_labels(folder, "validation", in_memory["validation"])
             options["validation"] = tuple(stack.enter_context(temporary_shards(rows)))
-        return _supervised(
-            lambda observer, stop: commands.resume(folder, stream, options, observer, stop, trial_for),
-            folder,
-            progress,
-            observer,
-            stop,
-        )
+        work = partial(commands.resume, folder, stream, options, trial_for=trial_for)
+        return _supervised(work, folder, progress, observer, stop)
 
 
 def _with_labels(run: Path, keyword: str, rows: Any) -> Rows:
@@ -197,10 +178,9 @@ def _with_labels(run: Path, keyword: str, rows: Any) -> Rows:
 
 
 def _folder(run: str | Path | None) -> Path:
-    if run is None:
-        raise OptionError("no folder for the run", "name a new one: streampgs.train(…, run='my-run')")
     if not isinstance(run, str | Path):
-        raise OptionError(f"run={run!r} is not a folder", "name a new one: streampgs.train(…, run='my-run')")
+        found = "no folder for the run" if run is None else f"run={run!r} is not a folder"
+        raise OptionError(found, "name a new one: streampgs.train(…, run='my-run')")
     return Path(run)
 
 
@@ -234,9 +214,9 @@ def _supervised(
     stop: StopRequest | None,
 ) -> Report:
     """With a display, and with a Ctrl-C that saves, unless the caller gives an observer or a stop."""
-    with shown(progress) as display, Interrupts(stop) as interrupts:
-        report = work(observer or display, interrupts.stop)
-        if interrupts.interrupted:
+    with shown(progress) as display, _interruptible(stop) as asked:
+        report = work(observer or display, asked)
+        if stop is None and asked.reason == _SIGINT:
             saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
             display.note(saved)
             raise KeyboardInterrupt(saved)
@@ -311,7 +291,7 @@ def inspect(target: Any, **options: Any) -> dict[str, Any]:
     from streampgs.model.inspection import inspected
 
     sources = paths_in(target)
-    with _shards(Rows(target), sources) as found:
+    with temporary_shards(Rows(target)) if sources is None else nullcontext(sources) as found:
         return inspected(found, options)
 
 
@@ -320,15 +300,6 @@ pack = public("pack", PackOptions)(packer.pack)
 
 def _model(run: str | Path | Model) -> Model:
     return run if isinstance(run, Model) else load_model(Path(run))
-
-
-@contextmanager
-def _shards(rows: Rows, sources: list[str] | None, as_batches: Callable[..., Any] = batches_of) -> Iterator[list[str]]:
-    if sources is not None:
-        yield sources
-    else:
-        with temporary_shards(rows, as_batches) as written:
-            yield written
 
 
 @contextmanager

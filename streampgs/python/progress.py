@@ -55,43 +55,6 @@ def status_text(status: Status) -> str:
     return " · ".join(parts)
 
 
-class LiveLine:
-    """One line that changes in a terminal; elsewhere a plain line every few seconds."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` prints a line."""
-        self._say = say
-        self._progress: Any = None
-        self._bar: Any = None
-        self._last = time.perf_counter()
-
-    def show(self, fraction: float, text: str) -> None:
-        now = time.perf_counter()
-        if _in_terminal():
-            with suppress(OSError, ValueError):  # the terminal may have gone
-                if self._progress is None:
-                    self._start()
-                self._progress.update(self._bar, completed=fraction, description=text)
-        elif now - self._last >= _PLAIN_SECONDS:
-            self._last = now
-            self._say(text)
-
-    def _start(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar = self._progress.add_task("", total=1.0)
-        self._progress.start()
-
-    def close(self) -> None:
-        if self._progress is not None:
-            with suppress(OSError, ValueError):
-                self._progress.stop()
-            self._progress = None
-
-
 # Observers of Python.
 
 
@@ -128,19 +91,46 @@ class SilentObserver(PythonObserver):
 
 
 class LineObserver(PythonObserver):
-    """Shows a line that changes in a terminal; elsewhere a line every few seconds."""
+    """Shows one line that changes in a terminal; elsewhere a plain line every few seconds."""
 
-    def __init__(self, say: Callable[[str], None] | None = None) -> None:
-        self._line = LiveLine(say or show_line)
+    def __init__(self, say: Callable[[str], None] = show_line) -> None:
+        """`say` prints a line."""
+        self._say = say
+        self._bar: Any = None
+        self._last = time.perf_counter()
 
     def choices(self, choices: dict[str, str]) -> None:
-        self._line.show(0.0, "starting")
+        self.show(0.0, "starting")
 
     def status(self, status: Status) -> None:
-        self._line.show(status.fraction, status_text(status))
+        self.show(status.fraction, status_text(status))
+
+    def show(self, fraction: float, text: str) -> None:
+        now = time.perf_counter()
+        if _in_terminal():
+            with suppress(OSError, ValueError):  # the terminal may have gone
+                self._bar = _started_bar() if self._bar is None else self._bar
+                self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
+        elif now - self._last >= _PLAIN_SECONDS:
+            self._last = now
+            self._say(text)
 
     def close(self) -> None:
-        self._line.close()
+        with suppress(OSError, ValueError):
+            if self._bar is not None:
+                self._bar.stop()
+        self._bar = None
+
+
+def _started_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task("", total=1.0)
+    bar.start()
+    return bar
 
 
 class NotebookObserver(PythonObserver):
@@ -197,20 +187,14 @@ def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:
 
 @contextmanager
 def shown(progress: bool | Literal["auto"]) -> Iterator[PythonObserver]:
-    """The observer of a call. It also tells once that loops are being compiled, which looks like a program that hangs."""
+    """The observer of a call. It also tells that loops are being compiled."""
     observer = observer_for(progress)
-    told: list[bool] = []
-
-    def tell() -> None:
-        if not told:
-            told.append(True)
-            observer.note(compiling.NOTE)
-
-    compiling.listeners.append(tell)
+    compiling.listeners.append(observer.note)
     try:
         yield observer
     finally:
-        compiling.listeners.remove(tell)
+        with suppress(ValueError):  # it was told, and removed
+            compiling.listeners.remove(observer.note)
         observer.close()
 
 

@@ -28,6 +28,7 @@ from streampgs.options.solvers import SOLVERS
 from streampgs.python.api import resume
 from streampgs.python.estimators.features import as_table, is_sparse, is_table
 from streampgs.python.estimators.fitting import (
+    Chosen,
     Fitted,
     Given,
     bytes_in_memory,
@@ -153,10 +154,9 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
         others = ("random_state", "class_weight")
         return {name: value for name, value in given.items() if value is not None and name not in others}
 
-    def _options(self, **found: Any) -> tuple[ModelOptions, EncodingOptions, Limits, Resources]:
-        kinds = (ModelOptions, EncodingOptions, Limits, Resources)
-        model, encoding, limits, resources = build("train", {**self._keywords(), **found}, *kinds)
-        return model, encoding, limits, resources
+    def _chosen(self) -> Chosen:
+        given, kinds = {**self._keywords(), **self._label_options()}, (ModelOptions, EncodingOptions, Limits, Resources)
+        return Chosen(self._classes, *build("train", given, *kinds))
 
     def _seed(self) -> int:
         """None counts as 0: two fits of the same rows give the same model."""
@@ -186,10 +186,7 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
             raise InvalidInput("Found array with 0 sample(s): the table has no rows", "give a table with rows")
         return table
 
-    def _checked(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool
-    ) -> tuple[Any, NDArray[Any], Floats | None, Floats | None]:
-        """Rows, labels, weights and offsets."""
+    def _checked(self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool) -> Given:
         if y is None:
             raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
         if np.ma.is_masked(y):
@@ -201,7 +198,7 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
             raise InvalidInput("sample_weight holds negative numbers", "give numbers of 0 or more")
         if weights is not None and not weights.any():
             raise InvalidInput("sample_weight is zero for all rows", "give a positive weight to some rows")
-        return rows, labels, weights, _cells(offset, "offset", len(labels), LARGEST_LABEL)
+        return Given(rows, labels, weights, _cells(offset, "offset", len(labels), LARGEST_LABEL))
 
     # Training. A classifier overrides what labels are.
 
@@ -242,8 +239,8 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
         """
         with sklearn_errors():
             if shards is None:
-                rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=True)
-                self._train(Given(rows, self._numbers_of(labels, weights), weights, offsets))
+                given = self._checked(X, y, sample_weight, offset, reset=True)
+                self._train(replace(given, labels=self._numbers_of(given.labels, given.weights)))
                 return self
             if any(each is not None for each in (X, y, sample_weight)):
                 raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
@@ -254,35 +251,33 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def _train(self, given: Given) -> None:
-        label_options = self._label_options()
-        options, encoding_options, limits, resources = self._options(**label_options)
-        given = replace(given.as_features(encoding_options, None), factors=self._factors(given))
-        of_kernel = options.kernel_bytes * int(given.rows.shape[0])
-        if options.solver == "kernel" or bytes_in_memory(given) + of_kernel > resources.budget:
-            fitted = fitted_from_files(given, encoding_options, {**self._keywords(), **label_options})
+        chosen = self._chosen()
+        given = replace(given.as_features(chosen.encoding, None), factors=self._factors(given))
+        of_kernel = chosen.model.kernel_bytes * int(given.rows.shape[0])
+        if chosen.model.solver == "kernel" or bytes_in_memory(given) + of_kernel > chosen.resources.budget:
+            fitted = fitted_from_files(given, chosen.encoding, {**self._keywords(), **self._label_options()})
         else:
-            fitted = fitted_in_memory(given, self._classes, options, encoding_options, limits)
+            fitted = fitted_in_memory(given, chosen)
         self._fitted, self.run_ = fitted, None
-        _warn(column_notes(given, self._classes, encoding_options), fitted)
+        _warn(column_notes(given, chosen), fitted)
 
     def _train_more(self, given: Given) -> None:
         """The first rows are kept until there are enough of them: so many do not show what a column is like."""
-        options, encoding_options, _, resources = self._options(**self._label_options())
-        needs = SOLVERS[options.solver].needs
+        chosen = self._chosen()
+        needs = SOLVERS[chosen.model.solver].needs
         if needs.in_memory or needs.passes:
-            raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
+            raise InvalidInput(f"partial_fit with solver='{self.solver}'", "use fit, or a solver such as 'pgs'")
         before = self._fitted if self.__sklearn_is_fitted__() else None
         if before is not None and before.shifted != (given.offsets is not None):
             raise InvalidInput("partial_fit with offsets in some calls only", "give offset= in all calls, or in none")
         if before is not None and before.waiting is not None:
             given, before = before.waiting.and_then(given), None
-        few = before is None and len(given.labels) < _ENOUGH_ROWS and bytes_in_memory(given) <= resources.budget
+        few = before is None and len(given.labels) < _ENOUGH_ROWS and bytes_in_memory(given) <= chosen.resources.budget
         waiting, known = given if few else None, None if before is None else before.features
-        given = replace(given.as_features(encoding_options, known), factors=self._factors(given))
-        fitted = continued(before, given, self._classes, options, encoding_options)
-        self._fitted, self.run_ = replace(fitted, waiting=waiting), None
+        given = replace(given.as_features(chosen.encoding, known), factors=self._factors(given))
+        self._fitted, self.run_ = replace(continued(before, given, chosen), waiting=waiting), None
         if not few:
-            _warn([] if before else column_notes(given, self._classes, encoding_options), fitted)
+            _warn([] if before else column_notes(given, chosen), self._fitted)
 
     def _take(self, fitted: Fitted) -> None:
         """Predict with the model of a run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -65,17 +65,16 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         """Train on more rows, once. `classes`: all classes, for the first call; later calls may repeat them."""
         with sklearn_errors():
             first = not self.__sklearn_is_fitted__()
-            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=first)
-            check_classification_targets(labels)
+            given = self._checked(X, y, sample_weight, offset, reset=first)
+            check_classification_targets(given.labels)
             self._take_classes(classes, first)
-            codes = np.searchsorted(self.classes_, labels)
-            codes = np.minimum(codes, len(self.classes_) - 1)
-            if (self.classes_[codes] != labels).any():
-                new = labels[self.classes_[codes] != labels].tolist()[0]
+            codes = np.minimum(np.searchsorted(self.classes_, given.labels), len(self.classes_) - 1)
+            unknown = given.labels[self.classes_[codes] != given.labels].tolist()
+            if unknown:
                 raise InvalidInput(
-                    f"label {new!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
+                    f"label {unknown[0]!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
                 )
-            self._train_more(Given(rows, codes.astype(np.float64), weights, offsets))
+            self._train_more(replace(given, labels=codes.astype(np.float64)))
         return self
 
     def _take_classes(self, classes: Any, first: bool) -> None:

@@ -64,14 +64,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """<w, x> for each row, a column for each row of weights."""
+    @property
+    def matrix(self) -> Any:
+        """The rows as an array, or as a sparse matrix in CSR form."""
         if self.indices is None:
-            return np.asarray(self.values.reshape(len(self), -1).astype(np.float64) @ weights.T)
+            return self.values.reshape(len(self), -1)
         from scipy.sparse import csr_array
 
-        known = self.values.astype(np.float64), self.indices.astype(np.int64), self.bounds
-        return np.asarray(csr_array(known, shape=(len(self), self.features)) @ weights.T)
+        return csr_array((self.values, self.indices.astype(np.int64), self.bounds), shape=(len(self), self.features))
+
+    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """<w, x> for each row, a column for each row of weights."""
+        return np.asarray(self.matrix.astype(np.float64) @ weights.T)
 
 
 @dataclass(frozen=True)

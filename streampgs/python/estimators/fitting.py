@@ -24,7 +24,7 @@ from streampgs.kernels.rows import Rows as RowsToVisit
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model.model import Model
 from streampgs.model.scoring import TABLE
-from streampgs.options.commands import EncodingOptions, Limits, ModelOptions
+from streampgs.options.commands import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.options.fields import options_of
 from streampgs.options.solvers import SOLVERS
 from streampgs.packing.shards import write_shards
@@ -51,12 +51,24 @@ _NONE = np.empty(0)
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The options of an estimator, as `streampgs.train` has them."""
+
+    classes: int
+    """0: the labels are numbers."""
+    model: ModelOptions
+    encoding: EncodingOptions
+    limits: Limits
+    resources: Resources
+
+
+@dataclass(frozen=True)
 class Given:
     """What a user gave: a matrix of numbers, a sparse matrix in CSR form or a table, with a label and a weight for each row."""
 
     rows: Any
-    labels: Floats
-    """Numbers of classes, or the numbers to predict."""
+    labels: NDArray[Any]
+    """As they were given, then numbers of classes or the numbers to predict."""
     weights: Floats | None
     offsets: Floats | None
     factors: Floats | None = None
@@ -79,9 +91,8 @@ class Given:
 
     def as_features(self, options: EncodingOptions, known: Features | None) -> Given:
         """A table of numbers becomes a matrix, unless options choose columns. `known`: the features of the fit before."""
-        usual = EncodingOptions()
-        chosen = [name for name in options_of(EncodingOptions) if getattr(options, name) != getattr(usual, name)]
-        chosen = [name for name in chosen if name != "standardize"]
+        usual, others = EncodingOptions(), options_of(EncodingOptions).keys() - {"standardize"}
+        chosen = sorted(name for name in others if getattr(options, name) != getattr(usual, name))
         if not is_arrow(self.rows):
             if chosen:
                 raise DataError(f"{chosen[0]}=… with rows that have no named columns", "leave it out, or give a table")
@@ -94,9 +105,8 @@ class Given:
         """The rows of both, as they were given."""
         weights = None
         if self.weights is not None or more.weights is not None:
-            weights = np.concatenate(
-                [np.ones(len(each.labels)) if each.weights is None else each.weights for each in (self, more)]
-            )
+            each = (np.ones(len(one.labels)) if one.weights is None else one.weights for one in (self, more))
+            weights = np.concatenate([*each])
         shifted = self.offsets is not None and more.offsets is not None
         offsets = np.concatenate([self.offsets, more.offsets]) if shifted else None
         labels = np.concatenate([self.labels, more.labels])
@@ -165,76 +175,69 @@ class Fitted:
 # In memory.
 
 
-def fitted_in_memory(
-    given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions, limits: Limits
-) -> Fitted:
-    """`classes`: 0 for numbers."""
-    features, rows, visited = _visited(given, classes, None, options, encoding_options)
-    training = MemoryTraining(_form(options, features))
-    training.train(visited, limits.or_default(len(visited), SOLVERS[options.solver].needs))
-    return _of_training(training, features, rows.clipped, given)
+def fitted_in_memory(given: Given, chosen: Chosen) -> Fitted:
+    return _fitted(None, given, chosen, None)
 
 
-def continued(
-    before: Fitted | None, given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions
-) -> Fitted:
+def continued(before: Fitted | None, given: Given, chosen: Chosen) -> Fitted:
     """After one pass over more rows."""
     if before is not None and (before.features is None or before.training is None):
         raise InvalidInput(
             "partial_fit after a fit that trained from files",
             "continue with resume(), or start with partial_fit on a new estimator",
         )
-    known = None if before is None else before.features
-    features, rows, visited = _visited(given, classes, known, options, encoding_options)
-    form = _form(options, features)
-    trained = None if before is None else before.training
+    return _fitted(before, given, chosen, _HORIZON)
+
+
+def _fitted(before: Fitted | None, given: Given, chosen: Chosen, horizon: int | None) -> Fitted:
+    """`horizon`: the number of rows to choose sigma for; None: these rows are all, and are visited until a limit."""
+    options, trained = chosen.model, None if before is None else before.training
+    features, rows, visited = _visited(given, None if before is None else before.features, chosen)
+    # The encoding does not tell how many kernel features a row has.
+    encoding = features.encoding if features.kernel is None else None
+    form = RowForm(options.without_kernel(), encoding, features.layout)
     training = MemoryTraining(form) if trained is None else trained.copied(form)
-    training.train(visited, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
-    return _of_training(training, features, rows.clipped, given)
+    if horizon is None:
+        limits = chosen.limits.or_default(len(visited), SOLVERS[options.solver].needs)
+    else:
+        limits = Limits(epochs=training.cursor.epoch + 1)
+    training.train(visited, limits, horizon)
+    shifted = given.offsets is not None
+    weights, constants = training.predictor()
+    return Fitted(
+        training.leader, weights, constants, features, training=training, clipped=rows.clipped, shifted=shifted
+    )
 
 
-def _visited(
-    given: Given, classes: int, known: Features | None, options: ModelOptions, encoding_options: EncodingOptions
-) -> tuple[Features, Rows, RowsToVisit]:
+def _visited(given: Given, known: Features | None, chosen: Chosen) -> tuple[Features, Rows, RowsToVisit]:
     """The rows in the order of their contents, one for each different content. Rows of a table are compared after they were
     encoded: until then all of them are there."""
-    order = _order_of(given)
+    order = None if is_arrow(given.rows) else _distinct(given, given.rows)
     picks = None if order is None else order.picks
-    features = known or _learned(given, order, encoding_options).with_kernel(given.rows, picks, options)
+    features = known or _learned(given, picks, chosen.encoding).with_kernel(given.rows, picks, chosen.model)
     rows = joined(features.rows(given.rows, picks), len(given.labels) if picks is None else len(picks), features)
     if order is None:
-        order = _distinct(given, _keys(rows))
+        order = _distinct(given, rows.matrix)
         picks = order.picks
     else:
         picks = np.arange(len(order.picks))
-    return features, rows, _memory_rows(given, rows, order, picks, classes)
+    return features, rows, _memory_rows(given, rows, order, picks, chosen.classes)
 
 
-def _order_of(given: Given) -> Distinct | None:
-    """The order of the contents of the rows; None for a table."""
-    rows = given.rows
-    if is_arrow(rows):
-        return None
-    if is_sparse(rows):
-        return _distinct(given, sparse_keys(np.asarray(rows.indptr, np.int64), rows.indices, rows.data))
-    return _distinct(given, dense_keys(rows))
-
-
-def _keys(rows: Rows) -> NDArray[np.uint64]:
-    if rows.indices is None:
-        return dense_keys(rows.values.reshape(len(rows), -1))
-    return sparse_keys(rows.bounds, rows.indices, rows.values)
-
-
-def _distinct(given: Given, keys: NDArray[np.uint64]) -> Distinct:
+def _distinct(given: Given, matrix: Any) -> Distinct:
+    if is_sparse(matrix):
+        keys = sparse_keys(np.asarray(matrix.indptr, np.int64), matrix.indices, matrix.data)
+    else:
+        keys = dense_keys(matrix)
     keys = keys if given.offsets is None else with_numbers(keys, given.offsets)
     return distinct(keys, given.labels, given.weights)
 
 
-def _learned(given: Given, order: Distinct | None, options: EncodingOptions) -> Features:
-    if order is None:
+def _learned(given: Given, picks: NDArray[np.int64] | None, options: EncodingOptions) -> Features:
+    """`picks`: the rows in the order of their contents; None for a table."""
+    if picks is None:
         return features_of_table(given.rows, given.counted, options)
-    return features_of_matrix(given.rows, order.picks, options)
+    return features_of_matrix(given.rows, picks, options)
 
 
 def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.int64], classes: int) -> RowsToVisit:
@@ -256,73 +259,51 @@ def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.in
     )  # fmt: skip
 
 
-def _form(options: ModelOptions, features: Features) -> RowForm:
-    """The encoding does not tell how many kernel features a row has."""
-    return RowForm(options.without_kernel(), features.encoding if features.kernel is None else None, features.layout)
-
-
-def _of_training(training: MemoryTraining, features: Features, clipped: int, given: Given) -> Fitted:
-    shifted = given.offsets is not None
-    return Fitted(training.leader, *training.predictor(), features, training=training, clipped=clipped, shifted=shifted)
-
-
-def column_notes(given: Given, classes: int, options: EncodingOptions) -> list[str]:
+def column_notes(given: Given, chosen: Chosen) -> list[str]:
     """What the user may have overlooked in the columns of a table."""
     if given.table is None:
         return []
     label = "y"
     while label in given.table.column_names:
         label += "_"
-    sample = sample_of(given.table.append_column(label, pa.array(given.labels)), given.counted, options)
-    columns = plan_columns(given.table.schema, options, {}, TABLE).columns
-    spec = LabelSpec(tuple(map(float, range(classes))) or None)
-    return [*hints(columns, sample), *leak_notes(columns, [(label, spec)], classes > 0, sample)]
+    sample = sample_of(given.table.append_column(label, pa.array(given.labels)), given.counted, chosen.encoding)
+    columns = plan_columns(given.table.schema, chosen.encoding, {}, TABLE).columns
+    spec = LabelSpec(tuple(map(float, range(chosen.classes))) or None)
+    return [*hints(columns, sample), *leak_notes(columns, [(label, spec)], chosen.classes > 0, sample)]
 
 
 # By a run: on shards that the user names, or on rows that are too many for the memory budget.
 
 
 def fitted_to_shards(shards: Any, run: str | Path | None, options: dict[str, Any]) -> Fitted:
-    return fitted_to_run(*_trained_run(shards, run, options))
+    """The model of a run on shards. Without a folder for the run, it is removed when training has ended."""
+    with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
+        place = Path(folder) / "run" if run is None else Path(run)
+        report = train(shards, run=place, **options)
+        return fitted_to_run(Model.load(place), report)
 
 
 def fitted_to_run(model: Model, report: Report) -> Fitted:
-    return Fitted(model.settings, *_weights_of(model), None, model, report=report)
+    constants = np.atleast_1d(np.asarray(model.intercept_, np.float64))
+    return Fitted(model.settings, np.atleast_2d(model.coef_), constants, None, model, report=report)
 
 
 def fitted_from_files(given: Given, encoding_options: EncodingOptions, options: dict[str, Any]) -> Fitted:
-    features = _learned(given, _order_of(given), encoding_options)
-    model, report, clipped = _trained_from_files(given, features, options)
-    features, shifted = replace(features, kernel=model.kernel), given.offsets is not None
-    return Fitted(model.settings, *_weights_of(model), features, report=report, clipped=clipped, shifted=shifted)
-
-
-def _weights_of(model: Model) -> tuple[Floats, Floats]:
-    return np.atleast_2d(model.coef_), np.atleast_1d(np.asarray(model.intercept_, np.float64))
-
-
-def _trained_run(data: Any, run: str | Path | None, options: dict[str, Any]) -> tuple[Model, Report]:
-    """The model of a run on shards. Without a folder for the run, it is removed when training has ended."""
-    if run is not None:
-        report = train(data, run=run, **options)
-        return Model.load(run), report
-    with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
-        report = train(data, run=Path(folder) / "run", **options)
-        return Model.load(Path(folder) / "run"), report
-
-
-def _trained_from_files(given: Given, features: Features, options: dict[str, Any]) -> tuple[Model, Report, int]:
     """Train on rows that are written to temporary files first, as features: what becomes of columns is the same as in
-    memory. The last number is that of rows with a clipped number."""
-    clipped: list[int] = []
+    memory."""
+    picks = None if is_arrow(given.rows) else _distinct(given, given.rows).picks
+    features, clipped = _learned(given, picks, encoding_options), list[int]()
     columns = {"label": label_name(0), "weight": WEIGHT, "offset": OFFSET}
     absent = [name for name, cells in (("weight", given.all_weights), ("offset", given.offsets)) if cells is None]
     options = {name: value for name, value in options.items() if name not in options_of(EncodingOptions)}
     options |= {name: column for name, column in columns.items() if name not in absent}
     options |= {"standardize": "off", "feature_count": features.features, "progress": False}
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
-        write_shards(_batches(given, features, clipped), Path(folder) / "rows")
-        return *_trained_run(str(Path(folder) / "rows"), None, options), sum(clipped)
+        write_shards(_batches(given, features, clipped), Path(folder))
+        fitted = fitted_to_shards(folder, None, options)
+    assert fitted.model is not None
+    features, shifted = replace(features, kernel=fitted.model.kernel), given.offsets is not None
+    return replace(fitted, features=features, model=None, clipped=sum(clipped), shifted=shifted)
 
 
 def _batches(given: Given, features: Features, clipped: list[int]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,6 @@ from streampgs.data.distinct import Floats
 from streampgs.encoding.labels import LARGEST_LABEL
 from streampgs.losses import LOSSES
 from streampgs.python.estimators.base import Parameters, StreamEstimator, numbers_in, sklearn_errors
-from streampgs.python.estimators.fitting import Given
 
 
 @dataclass(repr=False, eq=False)
@@ -40,8 +39,8 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         """Train on more rows, once."""
         with sklearn_errors():
             first = not self.__sklearn_is_fitted__()
-            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=first)
-            self._train_more(Given(rows, self._numbers_of(labels, weights), weights, offsets))
+            given = self._checked(X, y, sample_weight, offset, reset=first)
+            self._train_more(replace(given, labels=self._numbers_of(given.labels, given.weights)))
         return self
 
     def _numbers_of(self, labels: NDArray[Any], weights: Floats | None) -> Floats:
