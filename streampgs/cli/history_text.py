@@ -75,10 +75,9 @@ def _numbers(event: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _stopped(event: Mapping[str, Any]) -> str:
-    taken = event.get("stream_rows")
+    taken, accuracy, by = event.get("stream_rows"), event.get("accuracy"), event.get("by")
     done = f"{event.get('epochs', 0.0):.2f} epochs" if taken is None else f"{taken:,} rows of the stream"
-    accuracy = event.get("accuracy")
-    why = "converged" if event.get("by") == "converged" else f"stopped by {event.get('by')}"
+    why = by if by == "converged" else f"stopped by {by}"
     return f"{why} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
 
 
@@ -100,10 +99,10 @@ def _appended(event: Mapping[str, Any]) -> str:
 
 
 def _incomplete(event: Mapping[str, Any]) -> str:
-    count = event["incomplete_files"]
-    return f"{counted(count, 'file')} left out, because {'it is' if count == 1 else 'they are'} not complete: " + (
-        ", ".join(event["incomplete_names"][:_LISTED]) + (", …" if count > _LISTED else "")
-    )
+    count, names = event["incomplete_files"], ", ".join(event["incomplete_names"][:_LISTED])
+    why = "it is" if count == 1 else "they are"
+    more = ", …" if count > _LISTED else ""
+    return f"{counted(count, 'file')} left out, because {why} not complete: {names}{more}"
 
 
 def _judged(event: Mapping[str, Any]) -> str:
@@ -113,10 +112,8 @@ def _judged(event: Mapping[str, Any]) -> str:
 
     judged = decode(Judgement, event["judged"])
     lineages = [f"{name} {result_text(one)}" for name, one in zip(LINEAGES, judged.lineages, strict=False)]
-    shares = dict(zip(LINEAGES, judged.shares, strict=True))
-    return "; ".join(
-        [*judged_texts(judged), *lineages, f"after this update the model is {mixed_text(shares, judged.shrink)}"]
-    )
+    mixed = mixed_text(dict(zip(LINEAGES, judged.shares, strict=True)), judged.shrink)
+    return "; ".join([*judged_texts(judged), *lineages, f"after this update the model is {mixed}"])
 
 
 def _sigma(event: Mapping[str, Any]) -> str:

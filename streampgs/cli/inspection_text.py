@@ -50,7 +50,7 @@ def run_text(result: dict[str, Any]) -> str:
         "ignored": result["ignored_files"]
         and f"{', '.join(result['ignored_files'])}: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits",
     }
-    return "\n\n".join([pairs_text({name: text for name, text in pairs.items() if text}), *_tables(result)])
+    return "\n\n".join([_present(pairs), *_tables(result)])
 
 
 def _stream_text(result: dict[str, Any]) -> str:
@@ -178,22 +178,25 @@ def _short(value: Any) -> str:
 
 
 def data_text(result: dict[str, Any], all_columns: bool = False) -> str:
-    encoding, columns = result["encoding"], result["columns"]
+    encoding, columns, ignored = result["encoding"], result["columns"], result["ignored_files"]
     listed = all_columns or len(columns) <= _MOST_COLUMNS
+    blocks = counted(result["blocks_per_window_first_epoch"], "block")
     pairs = {
         "data": _catalog_text(result["catalog"]),
-        **({} if listed else {"columns": _columns_summary(columns)}),
-        **({"features": encoding["columns"]} if encoding else {}),
-        **({"ignored": encoding["left out"]} if "left out" in encoding else {}),
-        "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
-        f"{counted(result['blocks_per_window_first_epoch'], 'block')} in the first epoch, "
-        f"{result['blocks_per_window_later']} later",
+        "columns": "" if listed else _columns_summary(columns),
+        "features": encoding.get("columns"),
+        "ignored": encoding.get("left out"),
+        "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from {blocks} in the "
+        f"first epoch, {result['blocks_per_window_later']} later",
         "clustering": _clustering_text(result),
+        "other files": f"{ignored}, whose names are not those of shards" if ignored else "",
     }
-    if result["ignored_files"]:
-        pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
     table = records_text({"column": "name", "type": "type", "use": "use"}, columns, left=[0, 1, 2])
-    return "\n\n".join([pairs_text(pairs), *([table] if listed else [])])
+    return "\n\n".join([_present(pairs), *([table] if listed else [])])
+
+
+def _present(pairs: dict[str, str]) -> str:
+    return pairs_text({name: text for name, text in pairs.items() if text})
 
 
 def _columns_summary(columns: list[dict[str, str]]) -> str:

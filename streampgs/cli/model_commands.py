@@ -116,18 +116,15 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
     [options] = build("evaluate", given, EvaluateOptions)
     model = load_model(run)
     _say_state(model)
-    result = evaluation.evaluate(
-        model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where
-    )
+    skips = options.on_bad_row == "skip"
+    result = evaluation.evaluate(model, data, skips, options.by, options.threshold, options.where)
     print_result(evaluation_text(result), result, json)
     _say_left_out(result, given="where" in given)
     say_skipped(result.get("skipped_rows", {}))
-    if result.get("unknown_class_rows"):
-        say_note(
-            f"{counted(result['unknown_class_rows'], 'row')} of classes that the model does not know: errors of the accuracy"
-        )
-    if result.get("unknown_entries"):
-        say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
+    if unknown := result.get("unknown_class_rows"):
+        say_note(f"{counted(unknown, 'row')} of classes that the model does not know: errors of the accuracy")
+    if entries := result.get("unknown_entries"):
+        say_note(f"{entries:,} entries belong to features that the model does not have")
     if options.record:
         evaluation.record(model, data, result)
     return 0

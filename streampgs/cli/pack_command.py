@@ -11,24 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streampgs.base.errors import counted
-from streampgs.cli.console import (
-    Output,
-    exiting_on_signals,
-    print_json,
-    say,
-    say_note,
-    say_skipped,
-)
+from streampgs.cli.console import AsJson, Output, exiting_on_signals, print_json, say, say_note, say_skipped
 from streampgs.cli.options import Command
+from streampgs.options.commands import SynthOptions
 from streampgs.packing.options import PackOptions
 from streampgs.python.progress import LineObserver, count, duration
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus
-
-
-from streampgs.cli.console import AsJson
-from streampgs.options.commands import SynthOptions
 
 _SHOWN_COLUMNS = 8
 

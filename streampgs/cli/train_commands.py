@@ -121,16 +121,11 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
 
 
 def _say_report(report: Report, run: Path) -> None:
-    done = (
-        f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} taken from the stream"
-    )
-    solver = SOLVERS[report.solver]
-    steps = f", {report.t:,} steps" if solver.steps_on_rows else ""
-    say(
-        f" after {report.rows:,} rows ({done}{steps}); this call took {time_text(report)} at "
-        f"{count(report.rows_per_second)} rows/s",
-        _end_text(report),
-    )
+    taken = report.stream_rows
+    done = f"{report.epochs:.2f} epochs" if taken is None else f"{taken:,} taken from the stream"
+    steps = f", {report.t:,} steps" if SOLVERS[report.solver].steps_on_rows else ""
+    pace = f"{time_text(report)} at {count(report.rows_per_second)} rows/s"
+    say(f" after {report.rows:,} rows ({done}{steps}); this call took {pace}", _end_text(report))
     say(", ".join(_figures(report)))
     say_skipped(report.skipped_rows)
     for line in _next_steps(report, f"streampgs resume {quote(str(run))}", run):
@@ -155,9 +150,8 @@ def _figures(report: Report) -> list[str]:
     figures = [f"{name} {value:.5f}" for name, value in measured.items() if value is not None]
     if report.gap is not None:
         order = "whole epochs" if report.stream_rows is None else "the order of the stream"
-        figures.append(
-            f"certified gap {report.gap:.3g}{'' if needs.passes else f' (an estimate: rows came in {order})'}"
-        )
+        estimate = "" if needs.passes else f" (an estimate: rows came in {order})"
+        figures.append(f"certified gap {report.gap:.3g}{estimate}")
     if report.zeros:
         figures.append(weights_text(report.nonzeros, report.zeros))
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")

@@ -259,14 +259,12 @@ def _columns(table: OpenTable, columns: Columns) -> list[dict[str, str]]:
         uses |= {name: f"not used: {why}" for name, why in columns.encoding.left_out.items() if name not in uses}
     found: dict[str, str] = {}
     for shard in table.catalog.shards:
-        log = table.located.logs.get(shard.path)
         if found and uses.keys() <= found.keys():
             break
+        log = table.located.logs.get(shard.path)
+        schema = schema_of(shard.path) if log is None else log.schema
         if log is None:
-            schema = schema_of(shard.path)
             schema = with_partitions(schema, partitions_of(str(shard.path), schema))
-        else:
-            schema = log.schema
         for name, kind in types.leaves_of(schema):
             found.setdefault(name, str(kind))
     usual = "features" if columns.encoding is None else "not used"

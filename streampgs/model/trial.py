@@ -44,10 +44,8 @@ class Condition:
         source = self._expression.source
         names = [name for name in self._expression.columns if name != _BEFORE]
         if len(names) != 1:
-            raise OptionError(
-                f"{source} names {'no metric' if not names else 'several metrics'}",
-                f"{_EXAMPLE}; give each metric a condition of its own",
-            )
+            found = f"{source} names {'several metrics' if names else 'no metric'}"
+            raise OptionError(found, f"{_EXAMPLE}; give each metric a condition of its own")
         (self.name,) = names
         self.column = self.name.removeprefix(NULL_SHARE) if self.name.startswith(NULL_SHARE) else None
         self.is_metric = self.column is None and self.name not in _FACTS

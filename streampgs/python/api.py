@@ -114,13 +114,16 @@ def train(
     sources, arrays = paths_in(data), _arrays_of(options)
     if labels is not None:
         arrays["label"] = labels
-    if sources is not None and arrays:
-        raise OptionError(
-            f"an array for '{next(iter(arrays))}', but the rows are in files", "name a column of the files instead"
-        )
-    parts = {} if sources is not None else {"data": Rows(data, _named(arrays, options))}
-    if sources is None and "label" not in arrays and is_matrix(plain_source(data)):
-        raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")
+    parts = {}
+    if sources is None:
+        if "label" not in arrays and is_matrix(plain_source(data)):
+            raise OptionError(
+                "a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)"
+            )
+        parts["data"] = Rows(data, _named(arrays, options))
+    elif arrays:
+        found = f"an array for '{next(iter(arrays))}', but the rows are in files"
+        raise OptionError(found, "name a column of the files instead")
     validation = options.get("validation")
     if validation is not None and paths_in(validation) is None:
         columns = _label_name(options), options.get("weight") or "weight"
@@ -237,9 +240,8 @@ def evaluate(
     (chosen,) = build("evaluate", options, EvaluateOptions)
     model, arrays = _model(run), {"label": labels, "weight": weight, "offset": offset}
     with _sources(model, data, arrays) as (sources, model):
-        result = evaluation.evaluate(
-            model, sources, chosen.on_bad_row == "skip", chosen.by, chosen.threshold, chosen.where
-        )
+        skips = chosen.on_bad_row == "skip"
+        result = evaluation.evaluate(model, sources, skips, chosen.by, chosen.threshold, chosen.where)
     if chosen.record:
         evaluation.record(model, paths_in(data) or ["rows in memory"], result)
     return result

@@ -35,24 +35,15 @@ def duration(seconds: float) -> str:
 
 
 def status_text(status: Status) -> str:
-    epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
-    if status.update is not None:
-        epoch = f"update, {status.update}"
     parts = [
-        epoch,
-        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
-        f"{count(status.rows)} rows",
-        f"{count(status.rows_per_second)} rows/s",
+        f"epoch {status.epoch + status.epoch_fraction:.2f}" if status.update is None else f"update, {status.update}"
     ]
-    if status.loss is not None:
-        parts.append(f"loss {status.loss:.4f}")
-    if status.accuracy is not None:
-        parts.append(f"accuracy {status.accuracy:.4f}")
-    if status.gap is not None:
-        parts.append(f"gap {status.gap:.2g}")
-    if status.lanes > 1:
-        parts.append(f"{status.lanes} models")
-    return " · ".join(parts)
+    if status.seconds_left is not None:
+        parts.append(f"{duration(status.seconds_left)} left")  # early, so that it is visible in 80 columns
+    parts += [f"{count(status.rows)} rows", f"{count(status.rows_per_second)} rows/s"]
+    figures = {"loss": (status.loss, ".4f"), "accuracy": (status.accuracy, ".4f"), "gap": (status.gap, ".2g")}
+    parts += [f"{name} {value:{form}}" for name, (value, form) in figures.items() if value is not None]
+    return " · ".join(parts + [f"{status.lanes} models"] * (status.lanes > 1))
 
 
 # Observers of Python.
