@@ -20,13 +20,7 @@ from streampgs.cli.console import (
     say_warning,
 )
 from streampgs.cli.options import Command
-from streampgs.options.commands import (
-    EncodingOptions,
-    EvaluateOptions,
-    HistoryOptions,
-    InspectOptions,
-    PredictOptions,
-)
+from streampgs.options.commands import EncodingOptions, EvaluateOptions, HistoryOptions, InspectOptions, PredictOptions
 from streampgs.options.fields import COMMON, Choice, build, option
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ OTHER = "other"
 _WAITING_VALUES = 1 << 20
 
 
+_OTHERS = -1  # the number of the group of all later values
 _OF_A_GROUP = Size(exact_rows=1 << 11, bins=1 << 9, listed_classes=10)
 
 
@@ -58,11 +60,9 @@ class GroupMetrics:
     """Metrics for each value of a column. The first values have a group each; later ones share one."""
 
     def __init__(self, new: Callable[[Size], LabelMetrics], most: int = MOST_GROUPS) -> None:
-        self._new = new
         self._most = most
         self._numbers: dict[Any, int] = {}
-        self._groups: list[LabelMetrics] = []
-        self._others: LabelMetrics | None = None
+        self._groups: defaultdict[int, LabelMetrics] = defaultdict(lambda: new(_OF_A_GROUP))
         self._waiting: list[tuple[NDArray[np.int64], Vector, Vector, Vector]] = []
         self._waiting_values = 0
 
@@ -80,12 +80,10 @@ class GroupMetrics:
         return codes
 
     def _number_of(self, value: Any) -> int:
-        """-1: of the rest."""
         key = (type(value), value)  # True equals 1
         if key not in self._numbers and len(self._numbers) < self._most:
             self._numbers[key] = len(self._numbers)
-            self._groups.append(self._new(_OF_A_GROUP))
-        return self._numbers.get(key, -1)
+        return self._numbers.get(key, _OTHERS)
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -95,26 +93,19 @@ class GroupMetrics:
         order = np.argsort(codes, kind="stable")
         ends = np.flatnonzero(np.diff(codes[order], append=codes.max() + 1)) + 1
         for rows in np.split(order, ends[:-1]):
-            self._group(int(codes[rows[0]])).add(scores[rows], labels[rows], weights[rows])
-
-    def _group(self, number: int) -> LabelMetrics:
-        if number >= 0:
-            return self._groups[number]
-        if self._others is None:
-            self._others = self._new(_OF_A_GROUP)
-        return self._others
+            self._groups[int(codes[rows[0]])].add(scores[rows], labels[rows], weights[rows])
 
     def results(self, column: str, names: Sequence[str]) -> dict[str, Any]:
         """Groups in descending order of their rows."""
         self._flush()
         groups = [
-            {"value": value, "rows": metrics.rows, **metrics.results(names)}
-            for (_, value), metrics in zip(self._numbers, self._groups, strict=True)
+            {"value": value, "rows": self._groups[number].rows, **self._groups[number].results(names)}
+            for (_, value), number in self._numbers.items()
         ]
         groups.sort(key=lambda group: -group["rows"])
         found: dict[str, Any] = {"column": column, "groups": groups}
-        if self._others is not None:
-            found[OTHER] = {"rows": self._others.rows, **self._others.results(names)}
+        if _OTHERS in self._groups:
+            found[OTHER] = {"rows": self._groups[_OTHERS].rows, **self._groups[_OTHERS].results(names)}
         return found
 
 

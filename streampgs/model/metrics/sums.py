@@ -206,10 +206,6 @@ class Histogram:
         self._bins: list[Vector] = [np.zeros(0)] * columns
         self._found: tuple[Vector, ...] | None = None
 
-    @property
-    def exact(self) -> bool:
-        return self._edges is None
-
     def add(self, values: Vector, *columns: Vector) -> None:
         """The arrays may be overwritten afterwards."""
         self._waiting.append(tuple(array.copy() for array in (values, *columns)))
