@@ -19,8 +19,6 @@ from streampgs.model.metrics.sums import FULL, Size, Task
 MOST_GROUPS = 1_000
 OTHER = "other"
 _WAITING_VALUES = 1 << 20
-
-
 _OTHERS = -1  # the number of the group of all later values
 _OF_A_GROUP = Size(exact_rows=1 << 11, bins=1 << 9, listed_classes=10)
 

@@ -95,7 +95,10 @@ _TRAINED = partial(Mean, total_of=_losses)
 _ALL = (
     Metric("accuracy", "share of rows with the right class", CLASSES, "classes", Confusion, "accuracy", baseline.largest_share),
     Metric("base_rate", "share of the positive class", CLASSES, "two classes", Confusion, "positive_share"),
-    Metric("precision", "share of positive rows of those predicted so", CLASSES, "two classes", Confusion, "positive.precision"),
+    Metric(
+        "precision", "share of positive rows among those predicted so", CLASSES, "two classes", Confusion,
+        "positive.precision",
+    ),
     Metric("recall", "share of the positive rows that are predicted so", CLASSES, "two classes", Confusion, "positive.recall"),
     Metric("f1", "harmonic mean of precision and recall", CLASSES, "two classes", Confusion, "positive.f1"),
     Metric("macro_precision", "mean of the classes' precision", CLASSES, "several classes", Confusion, "mean.precision"),
