@@ -29,6 +29,13 @@ for line in sys.argv[1:]:
 """
 
 
+_EACH_BLOCK_ALONE = """
+import sys
+for code in sys.argv[1:]:
+    exec(compile(code, "a block of the page", "exec"), {"__name__": "__main__"})
+"""
+
+
 @pytest.mark.slow
 def test_many_commands_of_a_page_run_in_its_order(tmp_path: Path) -> None:
     lines = "".join(blocks(MANY_COMMANDS, "sh")).splitlines()
@@ -45,8 +52,9 @@ def test_snippets_run_in_the_order_of_the_page(document: Path, tmp_path: Path) -
         subprocess.run(
             ["bash", "-euc", commands], cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300
         )
-    for code in blocks(document, "python"):
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    if code := blocks(document, "python"):  # in one process, because most of the time would be the imports
+        command = [sys.executable, "-c", _EACH_BLOCK_ALONE, *code]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_curve_of_a_peer_is_the_median_and_time_never_runs_backwards() -> No
     assert report.median_curve([{"curve": []}]) == ([], [])
 
 
-SMALL = (
+SMALL = [
     "--rows",
     "1500",
     "--old-rows",
@@ -86,7 +86,7 @@ SMALL = (
     "1,2",
     "--seeds",
     "1",
-)
+]
 
 
 @pytest.mark.slow
@@ -111,19 +111,8 @@ def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nights_are_judged_on_the_rows_of_the_next_night(tmp_path: Path) -> None:
-    text = printed(
-        "papers.growth.nights",
-        "--tables",
-        "abrupt",
-        "--nights",
-        3,
-        "--night-rows",
-        300,
-        "--seeds",
-        1,
-        "--out",
-        tmp_path,
-    )
+    words = ["--tables", "abrupt", "--nights", "3", "--night-rows", "300", "--seeds", "1", "--out"]
+    text = printed("papers.growth.nights", *words, tmp_path)
     (cell,) = (json.loads(line) for line in (tmp_path / "nights.jsonl").read_text().splitlines())
     assert {len(nights) for nights in cell["quality"].values()} == {1}  # the first is trained on, the last only judged
     assert cell["rows"] == [300] * 3
@@ -153,20 +142,8 @@ def test_cells_of_the_pgs_paper_are_measured_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_data
 def test_the_figures_of_the_l1_paper_are_drawn(tmp_path: Path) -> None:
-    words = [
-        "--quick",
-        "--out",
-        tmp_path,
-        "--source",
-        SOURCE,
-        "--problems",
-        "duke",
-        "--l1",
-        "1e-2",
-        "--accesses",
-        "2e7",
-    ]
-    text = printed("papers.l1", *words)
+    words = ["--quick", "--problems", "duke", "--l1", "1e-2", "--accesses", "2e7", "--source"]
+    text = printed("papers.l1", *words, SOURCE, "--out", tmp_path)
     (figure,) = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
     curves: list[dict[str, Any]] = figure["curves"]
     last = {curve["solver"]: curve["objectives"][-1] for curve in curves}
@@ -236,7 +213,7 @@ def test_small_sets_have_the_published_rows(tmp_path: Path) -> None:
 BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "docs" / "real-data.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
-LEAST = {"a9a": 0.848, "magic04": 0.77, "reuters21578": 0.98, "rcv1_small": 0.86, "python_names": 0.87}
+LEAST = {"a9a": 0.848, "magic04": 0.77, "reuters21578": 0.98, "rcv1_small": 0.86}
 
 
 @pytest.mark.slow

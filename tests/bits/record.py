@@ -3,14 +3,13 @@
 The compiled loops are built for one fixed instruction set, so that the bits do not depend on the processor. To record
 the bits after a change that is meant to change them:
 
-    python tests/bits/record.py > tests/bits/recorded.json
+    python -m tests.bits.record > tests/bits/recorded.json
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.end_to_end.commands import streampgs as command
 
 # The level that Debian's and most clouds' x86-64 machines share; wider registers sum in another order.
 FIXED_PROCESSOR = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
@@ -103,14 +104,11 @@ def write_parquet(table: pa.Table, path: Path, group: int = 2500) -> None:
 # Runs.
 
 
-def streampgs(*words: str, **options: Any) -> dict[str, Any]:
-    environment = {**os.environ, **FIXED_PROCESSOR}
-    command = [sys.executable, "-m", "streampgs", *words, "--json", "--quiet"]
-    done = subprocess.run(command, capture_output=True, check=False, env=environment, **options)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)} failed with {done.returncode}:\n{done.stderr.decode()}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+def streampgs(*words: str, rows: str | Path = os.devnull) -> dict[str, Any]:
+    done = command(*words, "--json", "--quiet", variables=FIXED_PROCESSOR, rows=rows)
+    if done.code:
+        raise SystemExit(f"{' '.join(words)} failed with {done.code}:\n{done.err}")
+    return done.json
 
 
 def bits(report: dict[str, Any]) -> str:
@@ -199,7 +197,7 @@ def table_of_columns(folder: Path) -> str:
 def weighted_regression_of_columns(folder: Path) -> str:
     for shard in range(2):
         write_arrow(people(8000, shard), folder / "table" / f"{shard}.arrow")
-    words = (
+    words = [
         "--label",
         "price",
         "--ignore",
@@ -212,7 +210,7 @@ def weighted_regression_of_columns(folder: Path) -> str:
         "city,age",
         "--cyclic",
         "day",
-    )
+    ]
     return trained(folder, *words, "--loss", "squared", "--epochs", "3")
 
 
@@ -269,8 +267,7 @@ def stream_of_rows(folder: Path) -> str:
     table = people(200_000, 3).drop_columns(["price"])
     with pa.OSFile(str(source), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=1000)
-    with source.open("rb") as rows:
-        streampgs("train", "-", "--run", run, "--memory", "96MB", "--label", "bought", stdin=rows)
+    streampgs("train", "-", "--run", run, "--memory", "96MB", "--label", "bought", rows=source)
     for checkpoint in Path(run).glob("checkpoint-*"):
         checkpoint.unlink()
     streampgs("resume", run, "--memory", "96MB", "--rows", "100000")

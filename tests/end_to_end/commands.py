@@ -48,16 +48,21 @@ class Finished:
         return result
 
 
-def streampgs(*words: object, timeout: float = 120) -> Finished:
-    """Run a command, which has no standard input."""
+def streampgs(
+    *words: object, timeout: float = 120, variables: dict[str, str] | None = None, rows: str | Path = os.devnull
+) -> Finished:
+    """Run a command with these variables next to those of this process, and with the file `rows` as its standard input."""
     arguments = [str(word) for word in words]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        if _environment() == _server().environment:
-            code = _server().run(arguments, out.fileno(), err.fileno(), timeout)
+    environment = _environment()
+    others = {name: value for name, value in (variables or {}).items() if environment.get(name) != value}
+    server = _server(tuple(others.items()))
+    with open(rows, "rb") as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        if environment | others == server.environment:
+            code = server.run(arguments, [source.fileno(), out.fileno(), err.fileno()], timeout)
         else:  # variables may be read while modules are imported
             code = subprocess.run(
                 [sys.executable, "-m", "streampgs", *arguments],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout, check=False,
+                stdin=source, stdout=out, stderr=err, env=environment | others, timeout=timeout, check=False,
             ).returncode  # fmt: skip
         out.seek(0)
         err.seek(0)
@@ -69,19 +74,19 @@ def _environment() -> dict[str, str]:
 
 
 class _Server:
-    def __init__(self) -> None:
-        self.environment = _environment()
+    def __init__(self, variables: tuple[tuple[str, str], ...]) -> None:
+        self.environment = _environment() | dict(variables)
         self._socket, other = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.end_to_end.commands", str(other.fileno())],
-            cwd=ROOT, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            cwd=ROOT, env=self.environment, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         other.close()
 
-    def run(self, arguments: list[str], out: int, err: int, timeout: float) -> int:
+    def run(self, arguments: list[str], files: list[int], timeout: float) -> int:
         """The exit code, or the negated signal."""
         asked = pickle.dumps((arguments, os.getcwd()))
-        socket.send_fds(self._socket, [len(asked).to_bytes(4, "big")], [out, err])
+        socket.send_fds(self._socket, [len(asked).to_bytes(4, "big")], files)
         self._socket.sendall(asked)
         child = self._number(None)
         try:
@@ -100,14 +105,14 @@ class _Server:
 
 
 @cache
-def _server() -> _Server:
-    return _Server()
+def _server(variables: tuple[tuple[str, str], ...]) -> _Server:
+    return _Server(variables)
 
 
 def _serve(asking: socket.socket, main: Callable[[], None]) -> None:
     """Until the tests end."""
     while True:
-        length, files, _, _ = socket.recv_fds(asking, 4, 2)
+        length, files, _, _ = socket.recv_fds(asking, 4, 3)
         if not length:
             return
         arguments, folder = pickle.loads(asking.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL))
@@ -122,7 +127,7 @@ def _serve(asking: socket.socket, main: Callable[[], None]) -> None:
 
 
 def _become_command(main: Callable[[], None], arguments: list[str], folder: str, files: list[int]) -> NoReturn:
-    for number, file in enumerate(files, start=1):
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)
