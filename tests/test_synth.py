@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
-import dataclasses
 import itertools
-import math
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import kstest, norm
 
 from streampgs.base.errors import OptionError
 from streampgs.packing import synth
@@ -51,133 +48,6 @@ def dense(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     features = table["features"].combine_chunks()
     matrix = np.asarray(features.values, np.float64).reshape(len(features), -1)
     return np.asarray(table["label"], np.float64), matrix
-
-
-# --------------------------------------------------------------------------------------------- the plain twin
-
-MASK = (1 << 64) - 1
-
-
-def twin_mixed(word: int) -> int:
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & MASK
-    return word ^ (word >> 31)
-
-
-def twin_word(key: int, position: int) -> int:
-    return twin_mixed((key + (position + 1) * 0x9E3779B97F4A7C15) & MASK)
-
-
-def twin_next(word: int) -> int:
-    return twin_word(word, 0)
-
-
-def twin_row_key(seed: int, number: int) -> int:
-    return twin_word(twin_word(twin_mixed(seed), synth._ROWS), number)
-
-
-def twin_uniform(word: int) -> float:
-    return ((word >> 11) + 0.5) / 2**53
-
-
-def twin_normal(word: int) -> float:
-    edges = synth._EDGES.tolist()
-    while True:
-        layer = word % 256
-        sign = -1.0 if word >> 63 else 1.0
-        signed = ((word >> 11) - (1 << 53 if word >> 63 else 0)) / 2**52
-        x = signed * edges[layer]
-        if abs(x) < edges[layer + 1]:
-            return x
-        word = twin_next(word)
-        while layer == 0:
-            beyond = -math.log(twin_uniform(word)) / edges[1]
-            word = twin_next(word)
-            if -2.0 * math.log(twin_uniform(word)) > beyond**2:
-                return sign * (edges[1] + beyond)
-            word = twin_next(word)
-        low, high = (math.exp(-0.5 * edge**2) for edge in edges[layer : layer + 2])
-        if low + twin_uniform(word) * (high - low) < math.exp(-0.5 * x**2):
-            return x
-        word = twin_next(word)
-
-
-def twin_sparse_row(seed: int, number: int, vocabulary: synth.Sparse) -> tuple[int, list[int], list[float]]:
-    key = twin_row_key(seed, number)
-    wished = math.exp(synth._LENGTH_LOG_MEAN + synth._LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0)))
-    length = min(synth.LONGEST_ROW, 1 + math.floor(wished))
-    spacings = [-math.log(twin_uniform(twin_word(key, 2 + draw))) for draw in range(length + 1)]
-    *sums, total = itertools.accumulate(spacings)
-    cumulative = vocabulary.cumulative.tolist()
-    times = Counter(bisect.bisect_right(cumulative, part / total) for part in sums)
-    values = {feature: vocabulary.rarity[feature] * (1 + math.log(times[feature])) for feature in sorted(times)}
-    norm = math.sqrt(sum(value**2 for value in values.values()))
-    score = sum(vocabulary.weights[feature] * value for feature, value in values.items()) / norm
-    label = 1 if score + vocabulary.bias > 0 else -1
-    if twin_uniform(twin_word(key, 1)) < synth.SPARSE_LABEL_NOISE:
-        label = -label
-    return label, list(values), [value / norm for value in values.values()]
-
-
-def twin_draw(kind: str, seed: int, number: int) -> tuple[float, float]:
-    """(target, position)"""
-    key = twin_row_key(seed, number)
-    z, word = twin_normal(twin_word(key, 0)), twin_word(key, 1)
-    if kind == "regression":
-        return 3.0 + 2.0 * z + twin_normal(word), z
-    if kind == "gaussian":
-        label = 1.0 if twin_uniform(word) < 0.5 else -1.0
-        return label, label * synth.GAUSSIAN_DISTANCE / 2 + z
-    return float(twin_uniform(word) < 1 / (1 + math.exp(-synth._LOGISTIC_SLOPE * z))), z
-
-
-def twin_dense_row(seed: int, number: int, position: float, cloud: synth.Cloud) -> np.ndarray:
-    key = twin_row_key(seed, number)
-    factors, features = cloud.loadings.shape
-    chance = np.array([twin_normal(twin_word(key, 2 + i)) for i in range(factors + features)])
-    free = cloud.own * chance[factors:] + chance[:factors] @ cloud.loadings
-    return cloud.centre + free + (position - cloud.direction @ free) * cloud.along
-
-
-ANY_NUMBERS = [*range(30), synth.FIRST_TEST_ROW, synth.FIRST_TEST_ROW + 1, 2**62]
-
-
-@pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
-@pytest.mark.parametrize("features", [2, 300])
-def test_a_sparse_row_equals_its_plain_twin(seed, features):
-    vocabulary = synth.Sparse(seed, features)
-    numbers = np.array(ANY_NUMBERS)
-    offsets, indices, values, scores = vocabulary.rows(numbers)
-    labels = vocabulary.labels(numbers, scores)
-    for row, number in enumerate(ANY_NUMBERS):
-        label, expected_indices, expected_values = twin_sparse_row(seed, number, vocabulary)
-        part = slice(offsets[row], offsets[row + 1])
-        assert labels[row] == label
-        assert indices[part].tolist() == expected_indices
-        np.testing.assert_allclose(values[part], expected_values, rtol=1e-6)
-
-
-@pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
-@pytest.mark.parametrize("kind", ["dense", "regression", "gaussian"])
-def test_a_dense_row_equals_its_plain_twin(kind, seed):
-    source = synth._KINDS[kind][0](seed, 5)
-    numbers = np.array(ANY_NUMBERS)
-    targets, positions = source.draws(numbers)
-    rows = source.rows(numbers, positions)
-    cloud = dataclasses.replace(source.cloud, centre=source._centre)
-    for row, number in enumerate(ANY_NUMBERS):
-        target, position = twin_draw(kind, seed, number)
-        assert targets[row] == pytest.approx(target, rel=1e-12)
-        assert positions[row] == pytest.approx(position, rel=1e-12)
-        np.testing.assert_allclose(rows[row], twin_dense_row(seed, number, position, cloud), atol=1e-5)
-
-
-def test_normal_numbers_equal_their_plain_twins_in_every_branch():
-    words = synth.words_of(synth.key_for(7, synth._ROWS), np.arange(2_000))
-    # Low byte 0 with a large absolute value is the tail, other low bytes with a large one are wedges.
-    extreme = [sign | low for sign in (0x7FF << 52, 0x800 << 52) for low in range(256)]
-    tried = np.array([*words.tolist(), *extreme], np.uint64)
-    assert synth.normals(tried).tolist() == pytest.approx([twin_normal(word) for word in tried.tolist()], rel=1e-12)
 
 
 # --------------------------------------------------------------------------------- same rows in all formats
@@ -219,6 +89,24 @@ def test_test_rows_differ_from_the_training_rows_and_do_not_depend_on_them(kind,
 
 
 # ------------------------------------------------------------------------------------- properties of the rows
+
+
+def test_words_become_normal_numbers():
+    """256 layers, each with its wedge, and the tail."""
+    numbers = synth.normals(synth.words_of(synth.key_for(7, synth._ROWS), np.arange(2_000_000)))
+    assert kstest(numbers, "norm").pvalue > 1e-3
+    beyond = [np.mean(np.abs(numbers) > edge) for edge in (2.0, 3.0, 4.0)]
+    assert beyond == pytest.approx([2.0 * norm.sf(edge) for edge in (2.0, 3.0, 4.0)], rel=0.2)
+
+
+def test_sparse_rows_have_length_1_and_rare_features_weigh_more(tmp_path):
+    write_dataset(tmp_path / "set", rows=3_000, kind="sparse", shards=1)
+    offsets, indices, values = csr(read(tmp_path / "set"))
+    assert np.sqrt(np.add.reduceat(values.astype(float) ** 2, offsets[:-1])) == pytest.approx(1.0, rel=1e-5)
+    same_row = np.diff(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))) == 0
+    assert (np.diff(indices.astype(np.int64))[same_row] > 0).all()
+    counts = np.bincount(indices, minlength=47_236)[indices]
+    assert np.corrcoef(np.log(counts), np.log(values))[0, 1] < -0.2
 
 
 def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):

@@ -59,7 +59,6 @@ COLUMNS = {
     "map": of_rows(lambda row: [(word(row + one), one) for one in range(row % 3)], pa.map_(pa.string(), pa.int32())),
 }  # fmt: skip
 TABLE = pa.table(COLUMNS)
-LEAVES = {"strings": "strings.list.element", "numbers": "numbers.list.element"}
 OF_STRINGS = [name for name, column in COLUMNS.items() if "string" in str(column.type) and name != "dictionary"]
 ENCODINGS = {
     "dictionary": dict.fromkeys(COLUMNS, None),

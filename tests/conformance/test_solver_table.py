@@ -108,13 +108,19 @@ def test_classes_and_labels(column: Column, table: Path, tmp_path: Path) -> None
 
 
 @every_solver
-def test_pauses_leave_no_trace(column: Column, table: Path, tmp_path: Path) -> None:
-    options = options_of(column, ignore="other")
+@pytest.mark.parametrize("values", [1, 2])
+def test_pauses_leave_no_trace(column: Column, values: int, table: Path, tmp_path: Path) -> None:
+    """Two values of an option are also trained by two threads, if the solver takes threads."""
+    options = options_of(column, ignore="other", epochs=4)
+    if values == 2:
+        options[next(name for name in ("l1", "sigma") if name in column.solver.options)] = (1e-3, 1e-2)
+        options |= {"threads": 2} if CAPABILITY["`--threads`"].has(column) else {}
     whole = streampgs.train(table, run=tmp_path / "whole", **options)
-    streampgs.train(table, run=tmp_path / "paused", **{**options, "epochs": None, "rows": 333})
-    streampgs.resume(tmp_path / "paused", rows=whole.rows - 5)
-    paused = streampgs.resume(tmp_path / "paused", epochs=2)
-    assert paused.dual_sha256 == whole.dual_sha256
+    streampgs.train(table, run=tmp_path / "paused", **{**options, "epochs": None, "rows": 1})
+    for rows in (333, 2 * ROWS - 1, 2 * ROWS, 2 * ROWS + 1, whole.rows - 5):
+        streampgs.resume(tmp_path / "paused", rows=rows)
+    paused = streampgs.resume(tmp_path / "paused", epochs=4)
+    assert (paused.dual_sha256, paused.gap, paused.chosen) == (whole.dual_sha256, whole.gap, whole.chosen)
 
 
 @every_solver

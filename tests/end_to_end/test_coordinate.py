@@ -80,17 +80,6 @@ def test_the_best_l1_is_chosen_on_held_out_rows_and_trained_on_all(table: Path, 
     assert streampgs.evaluate(tmp_path / "run", table)["accuracy"] > 0.85
 
 
-def test_validation_rows_choose_the_best_l1(table: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    report = streampgs.train(
-        table, run=run, ignore="y", l1=(0.3, 0.01), validation=table / "0.parquet", epochs=4, **OPTIONS
-    )
-    assert report.chosen is not None
-    assert report.chosen["l1"] == 0.01
-    assert report.judged_accuracy is not None
-    assert report.judged_accuracy > 0.85
-
-
 def test_the_last_weights_alone_choose_the_best_l1(table: Path, tmp_path: Path) -> None:
     """Earlier ones, of models that have not converged, do not count."""
     run = tmp_path / "run"

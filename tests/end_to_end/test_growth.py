@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -47,33 +46,6 @@ def test_shards_that_join_during_an_epoch_are_trained_on_once_in_that_epoch(tabl
     assert inspect_run(run)["arrivals"][-1]["shards"] == 6
     joined = [event["rows"] for event in RunFolder(run).events() if event["event"] == "appended"]
     assert SHARD_ROWS <= joined[0] < 3 * SHARD_ROWS <= joined[1] < 5 * SHARD_ROWS
-
-
-def test_the_same_arrivals_give_the_same_bits_with_any_pauses(tables: Tables, tmp_path: Path) -> None:
-    shards = sorted(tables.path("dense", "arrow").glob("*.arrow"))
-    chance = random.Random(5)
-    digests = set()
-    for attempt in range(3):
-        data, run = tmp_path / f"table-{attempt}", tmp_path / f"run-{attempt}"
-        data.mkdir()
-        for shard in shards[:3]:
-            shutil.copy(shard, data / shard.name)
-        streampgs.train(data, run=run, rows=700, **SMALL)
-        for arrival, shard in zip((1_500, 2_600, 4_000), shards[3:], strict=True):
-            for _ in range(attempt):
-                streampgs.resume(run, rows=chance.randrange(1, arrival), checkpoint_seconds=1e-6)
-            streampgs.resume(run, rows=arrival)
-            shutil.copy(shard, data / shard.name)
-        digests.add(streampgs.resume(run, epochs=3).dual_sha256)
-    assert len(digests) == 1
-
-
-def shorten(shard: Path) -> None:
-    shard.write_bytes(shard.read_bytes()[:-100])
-
-
-def remove(shard: Path) -> None:
-    shard.unlink()
 
 
 # Visits of each row. A row has its own feature and a label too large to reach, so each visit adds 1 to its dual variable.
@@ -301,23 +273,6 @@ def test_following_drops_missing_shards_and_trains_on_replacements(tmp_path: Pat
     assert visits(run) == [1] * (3 * COUNTED_ROWS + 70)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
-
-
-def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
-    """Resume with `follow`, and ask it to stop after some seconds."""
-    stop = StopRequest()
-    asking = threading.Timer(seconds, stop.ask, ["SIGTERM"])
-    asking.start()
-    streampgs.resume(run, follow=True, poll_seconds=0.05, stop=stop, **options)
-    asking.join()
-
-
-def rename(shard: Path) -> None:
-    shard.rename(shard.with_name("9.arrow"))
-
-
-def rewrite(shard: Path) -> None:
-    shard.write_bytes(shard.read_bytes())
 
 
 # The history of a run.

@@ -177,12 +177,3 @@ def test_a_bad_night_that_was_paused_is_rejected_all_the_same(condition: str, tm
     assert (paused.outcome, paused.found.new_rows) == ("paused", 2_000)
     assert streampgs.resume(run, fail_if=condition).outcome == "rejected"
     assert weights_of(run) == before
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A table, and a run on it."""
-    folder = tmp_path_factory.mktemp("trained")
-    arrives(folder / "data", "0", night(0))
-    streampgs.train(folder / "data", run=folder / "run", **SMALL)
-    return folder / "data", folder / "run"

@@ -15,10 +15,8 @@ from streampgs.base.errors import DataError, OptionError
 from streampgs.model.evaluation import evaluate
 from streampgs.model.inspection import inspect_run
 from streampgs.model.prediction import predict
-from streampgs.options.commands import Limits
 from streampgs.python.estimators import StreamClassifier, StreamRegressor
 from tests.end_to_end.conftest import Tables
-from tests.end_to_end.streaming import resume, train, written
 
 SMALL: dict[str, Any] = {"window": "500kB", "memory": "60MB", "kernel_features": 64, "sigma": 1e-3}
 RBF, POLYNOMIAL = {"kernel": "rbf", **SMALL}, {"kernel": "polynomial", **SMALL}
@@ -69,16 +67,6 @@ def test_a_pause_changes_nothing(tables: Tables, tmp_path: Path, kind: str, opti
     assert np.array_equal(models[0].coef_, models[1].coef_)
     assert models[0].kernel is not None
     assert models[0].kernel.record == models[1].kernel.record  # type: ignore[union-attr]
-
-
-def test_streams_are_mapped_and_can_be_paused(tables: Tables, tmp_path: Path) -> None:
-    paths = sorted(tables.path("sparse", "arrow").glob("*.arrow"))
-    table = pa.concat_tables(pa.ipc.open_file(str(path)).read_all() for path in paths[:3])
-    own = {"kernel": "rbf", "kernel_features": 64, "sigma": 1e-3}
-    whole = train(written(table, [700]), tmp_path / "whole", **own)
-    train(written(table, [700]), tmp_path / "paused", Limits(rows=900), **own)
-    paused = resume(written(table, [700]), tmp_path / "paused", skip_taken=True)
-    assert paused.dual_sha256 == whole.dual_sha256
 
 
 # Results.

@@ -50,23 +50,6 @@ def table(tmp_path: Path) -> Path:
 
 
 @every_solver
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_pause_changes_nothing(table: Path, tmp_path: Path, solver: str, threads: int) -> None:
-    options: dict[str, Any] = {**SOLVERS[solver], "l1": (1e-3, 1e-2), "threads": threads}
-    if solver != "pgs":
-        options["step"] = 0.02
-    whole = streampgs.train(table, run=tmp_path / "whole", epochs=10, **options)
-    streampgs.train(table, run=tmp_path / "paused", rows=1234, **options)
-    for rows in (2345, 4321, 50_001):
-        streampgs.resume(tmp_path / "paused", rows=rows)
-    paused = streampgs.resume(tmp_path / "paused", epochs=10)
-    assert paused.dual_sha256 == whole.dual_sha256
-    assert paused.chosen == whole.chosen
-    assert whole.lanes == 2
-    assert whole.gap is None
-
-
-@every_solver
 def test_most_weights_are_exactly_zero_and_the_model_predicts(table: Path, tmp_path: Path, solver: str) -> None:
     write(tmp_path / "test" / "0.arrow", 2000, seed=7)
     run = tmp_path / "run"
@@ -81,24 +64,6 @@ def test_most_weights_are_exactly_zero_and_the_model_predicts(table: Path, tmp_p
     assert text in run_text(shown)
     assert text in repr(report)
     assert evaluate(model, [str(tmp_path / "test")])["accuracy"] > 0.75
-
-
-@pytest.mark.parametrize("solver", ["truncated-gradient", "smidas"])
-def test_the_usual_step_predicts_well(table: Path, tmp_path: Path, solver: str) -> None:
-    write(tmp_path / "test" / "0.arrow", 2000, seed=7)
-    streampgs.train(table, run=tmp_path / "run", solver=solver, l1=1e-3, epochs=6)
-    assert evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "test")])["accuracy"] > 0.75
-
-
-@every_solver
-def test_tables_grow_and_classes_join(tmp_path: Path, solver: str) -> None:
-    write(tmp_path / "table" / "0.arrow", 3000, classes=3)
-    run = tmp_path / "run"
-    streampgs.train(tmp_path / "table", run=run, l1=1e-3, epochs=1, **SOLVERS[solver])
-    write(tmp_path / "table" / "1.arrow", 3000, features=80, classes=4, seed=1)
-    report = streampgs.resume(run, epochs=3)
-    assert report.lanes == 4
-    assert streampgs.Model.load(run).coef_.shape[0] == 4
 
 
 @pytest.mark.parametrize(

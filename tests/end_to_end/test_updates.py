@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 import streampgs
 from streampgs.model.inspection import inspect_run
+from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import LINEAGES
 from streampgs.run.saved import saved_run
+from tests.faults.run_state import state_digest
 
 SMALL = {"memory": "60MB", "window": "100kB", "cache_limit": "40kB"}
 OLD, NEW = 3_000, 900
@@ -96,10 +99,11 @@ def test_pauses_in_an_update_change_no_bit(kind: str, tmp_path: Path) -> None:
             put(data, f"new-{number}", table(NEW, 10 + number, turned=number == 2))
             for _ in range(pauses):
                 streampgs.resume(run, epochs=2, rows=f"+{chance.randrange(1, 2 * NEW)}", **of_resume(kind))
+                shutil.rmtree(run / "cache", ignore_errors=True)
             report = streampgs.resume(run, epochs=2, **of_resume(kind))
             assert report.stopped_by == "epochs"
         streampgs.resume(run, epochs=3)
-        found.append(bits_of(run))
+        found.append((bits_of(run), state_digest(RunFolder(run))))
     assert found[0] == found[1]
 
 

@@ -70,21 +70,6 @@ def excess(run: Path, rows: dict[int, int]) -> tuple[float, float]:
     return objective(lanes.weights(0))[0] - least, least
 
 
-@every_solver
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_pause_at_any_row_changes_nothing(solver: str, threads: int, table: Path, tmp_path: Path) -> None:
-    options = {**SOLVERS[solver], "sigma": (1e-3, 1e-2), "threads": threads}
-    whole = streampgs.train(table, run=tmp_path / "whole", epochs=6, **options)
-    paused = tmp_path / "paused"
-    report = streampgs.train(table, run=paused, rows=1, **options)
-    for rows in (37, 2099, 2100, 2101, 4200, 5003, 12_599):
-        report = streampgs.resume(paused, rows=rows)
-    report = streampgs.resume(paused, epochs=6)
-    assert report.dual_sha256 == whole.dual_sha256
-    assert report.gap == whole.gap
-    assert whole.rows == 6 * 2100
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_l_bfgs_reaches_the_optimum_and_stops(threads: int, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

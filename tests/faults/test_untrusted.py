@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import shlex
 import shutil
@@ -15,13 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import streampgs
 from streampgs.base.errors import RunError
 from streampgs.run.folder import RunFolder
-from streampgs.run.seal import read_sealed
 from tests.end_to_end.observers import Notes
 from tests.faults.torture.subjects import Subject
 
@@ -32,17 +28,6 @@ def paused(subject: Subject, **more: object) -> Path:
     run = subject.new_run()
     subject.start_or_resume(run, rows=subject.case.rows, **more)
     return run
-
-
-def forge(path: Path, **claims: object) -> None:
-    """Change the record of a file without rows, and seal the file again."""
-    _, record = read_sealed(path)
-    schema = pa.schema({}).with_metadata({b"streampgs": json.dumps({**record, **claims}).encode()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema):
-        pass
-    content = sink.getvalue().to_pybytes()
-    path.write_bytes(content + b"spgseal1" + hashlib.sha256(content).digest())
 
 
 # The place of the cache.

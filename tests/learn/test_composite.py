@@ -64,17 +64,6 @@ def test_sums_are_exact_for_features_that_come_seldom(returns: str, t0: float):
     assert became_zero.sum() > 150
 
 
-def test_larger_l1_sets_more_weights_to_exactly_zero():
-    rows = window(ROWS, FEATURES, "sparse")
-    training = Training([lane(l1, intercept=0.5) for l1 in (0.0, 0.01, 0.05, 10.0)], FEATURES)
-    training.advance(rows, 0, ROWS)
-    nonzeros = [np.count_nonzero(training.weights(number)[1:]) for number in range(4)]
-    assert nonzeros[0] == FEATURES
-    assert nonzeros == sorted(nonzeros, reverse=True)
-    assert nonzeros[-1] == 0
-    assert training.weights(3)[0] != 0.0, "the intercept has no l1"
-
-
 def test_other_steps_leave_the_weights_as_they_are():
     """When a table grows, λ, its divisor and the threshold are multiplied by the same number."""
     rows, specs = window(ROWS, FEATURES, "sparse"), [lane(0.02, returns="last"), lane(0.005, returns="last")]
@@ -87,10 +76,6 @@ def test_other_steps_leave_the_weights_as_they_are():
     assert all(spec.own.l1_steps != 0.0 for spec in training.specs)
     training.advance(rows, 200, ROWS)
     assert not np.array_equal(training.weights(0), before[0])
-
-
-def test_there_is_no_certificate():
-    assert Training([lane(0.1)], FEATURES).certificate(0) is None
 
 
 @pytest.mark.parametrize(

@@ -104,17 +104,6 @@ def test_the_optimum_is_that_of_scikit_learn(
     assert training.state["objective"][0] == pytest.approx(own, rel=1e-9)
 
 
-def test_the_optimum_is_that_of_celer() -> None:
-    celer = pytest.importorskip("celer")
-    rows = window(60, FEATURES, "dense", classes=False)
-    spec = spec_of("squared", 0.1, "dense")
-    training = trained([spec], rows)
-    model = celer.Lasso(alpha=0.05, tol=1e-12, fit_intercept=False).fit(dense_rows(rows), rows.labels)
-    assert objective(spec, rows, *training.predictor(0)) == pytest.approx(
-        objective(spec, rows, model.coef_, 0.0), rel=1e-9
-    )
-
-
 def test_rows_that_come_later_belong_to_the_problem() -> None:
     rows = window(150, FEATURES, "sparse", weighted=True)
     early, whole = rows.visited(np.arange(100)), trained([spec_of("logistic", 0.01, "sparse", intercept=1.0)], rows)

@@ -15,7 +15,7 @@ from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.pgs import Pgs
 
-from .windows import Training, bits, changed, settings, started, window
+from .windows import Training, changed, settings, started, window
 
 FEATURES = 12
 ROWS = 210
@@ -91,10 +91,6 @@ def lanes_of(chosen, features=FEATURES, workers=1):
     return Training(chosen, features, workers)
 
 
-def single(chosen, features=FEATURES):
-    return started(chosen, features)
-
-
 def known_of(lanes, lane):
     """All results of a lane, to be compared for equality."""
     return (
@@ -119,21 +115,11 @@ def assert_close(found, expected, tolerance=1e-9):
 # Lanes compared with single models.
 
 
-def test_a_single_lane_equals_a_solver_bit_for_bit():
-    case = CASES[1]
-    for lane in case.lanes():
-        rows, lanes, solver = case.rows(), lanes_of([lane]), single(lane)
-        for one in (lanes, solver):
-            one.advance(rows, 0, ROWS)
-        assert bits(lanes) == bits(solver)
-        assert lanes.digest() == solver.digest()
-
-
 def test_lanes_with_p_near_1_equal_single_solvers_bit_for_bit():
     """They share only their rows."""
     chosen = [changed(lane, p=p) for p in (1.5, 1.1) for lane in NEAR_ONE.lanes()]
     rows, lanes = NEAR_ONE.rows(), lanes_of(chosen)
-    alone = [single(lane) for lane in chosen]
+    alone = [started(lane, FEATURES) for lane in chosen]
     for first, stop in ((0, 50), (50, ROWS)):
         for solver in (lanes, *alone):
             solver.advance(rows, first, stop)
@@ -161,9 +147,6 @@ def test_rebuilds_after_many_steps_depend_only_on_the_step():
     for lane in range(case.count):
         power_sum = whole.state["power_sum"][lane]
         assert power_sum == pytest.approx(float(np.sum(whole.dual(lane) ** 2)), rel=1e-9)
-
-
-# Lanes that are dropped.
 
 
 # Several groups.
@@ -195,7 +178,7 @@ def test_lanes_of_different_groups_keep_their_numbers():
     fewer = lanes.keeping(kept)
     assert fewer.specs == tuple(chosen[lane] for lane in kept)
     for lane, one in enumerate(chosen):
-        alone = single(one)
+        alone = started(one, FEATURES)
         alone.advance(rows, 0, ROWS)
         assert_close(lanes.dual(lane), alone.dual())
         assert_close(lanes.weights(lane), alone.weights())

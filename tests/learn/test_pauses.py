@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .windows import bits, last_iterate, settings, started, window
+from .windows import bits, settings, started, window
 
 FEATURES = 12
 ROWS = 400
@@ -31,21 +31,6 @@ REBUILD_STEPS = 1 << 18
 
 def rows_for(chosen):
     return window(ROWS, FEATURES, chosen.layout, classes=chosen.loss in ("hinge", "logistic"))
-
-
-@every_case
-@pytest.mark.parametrize("steps", [0, 1, 2, 31, 32, 33, 48])
-def test_reading_results_changes_nothing(chosen, steps):
-    rows = rows_for(chosen)
-    silent, asked = started(chosen, FEATURES), started(chosen, FEATURES)
-    for solver in (silent, asked):
-        solver.advance(rows, 0, steps * chosen.batch)
-    for _ in range(2):
-        bits(asked)
-        last_iterate(asked)
-    for solver in (silent, asked):
-        solver.advance(rows, steps * chosen.batch, ROWS)
-    assert bits(asked) == bits(silent)
 
 
 @every_case

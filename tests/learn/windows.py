@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -217,13 +216,6 @@ def saved(lanes: Lanes) -> Bundle:
 
 def started(chosen: LaneSpec, features: int, workers: int = 1) -> Training:
     return Training([chosen], features, workers)
-
-
-def advance_in_pieces(solver: Training, rows: Window, first: int, stop: int, cuts: Iterable[int] = ()) -> None:
-    """Train on rows [first, stop), with calls that end at each of `cuts` in this range."""
-    edges = [first, *sorted(cut for cut in set(cuts) if first < cut < stop), stop]
-    for piece_first, piece_stop in pairwise(edges):
-        solver.advance(rows, piece_first, piece_stop)
 
 
 def last_iterate(solver: Training, lane: int = 0) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,17 +100,6 @@ WRITERS: dict[str, Write] = {
     "polars, parquet": _polars_parquet,
     "duckdb, parquet": _duckdb_parquet,
 }
-
-
-def write_like_spark(tables: Sequence[pa.Table], folder: Path, group_rows: int) -> None:
-    """A folder as Spark leaves it: parts, a success marker, and a checksum file for each."""
-    folder.mkdir(parents=True)
-    for number, table in enumerate(tables):
-        part = folder / f"part-{number:05d}-2e1c8b0a-c000.snappy.parquet"
-        pq.write_table(table, part, row_group_size=group_rows, compression="snappy")
-        (folder / f".{part.name}.crc").write_bytes(b"crc\0")
-    (folder / "_SUCCESS").touch()
-    (folder / "._SUCCESS.crc").write_bytes(b"crc\0")
 
 
 # The expected rows of a window.

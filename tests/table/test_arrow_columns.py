@@ -242,14 +242,6 @@ def assert_wanted_columns(path: Path, expected: pa.Table) -> None:
     assert first == len(expected)
 
 
-@pytest.mark.parametrize("kind", EXTRA)
-def test_extra_columns_of_any_type_are_ignored(tmp_path, kind):
-    columns = {"x": EXTRA[kind], "label": SPARSE["label"], "y": EXTRA[kind], **SPARSE, "z": EXTRA[kind]}
-    table = pa.table(columns)
-    write(tmp_path / "a.arrow", table.to_batches(max_chunksize=2))
-    assert_wanted_columns(tmp_path / "a.arrow", table)
-
-
 def test_extra_columns_of_all_types_in_any_order_are_ignored(tmp_path):
     generator = np.random.default_rng(3)
     columns = list({**EXTRA, **SPARSE}.items())
