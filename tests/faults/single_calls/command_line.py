@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import threading
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-CRASHED = 70
+from tests.faults.torture.forks import CRASHED, in_child
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,23 @@ def run_command(
 ) -> Said:
     """`outputs`: a folder for what the command prints. `prepare` is called in the child, before the command."""
     paths = [outputs / "stdout", outputs / "stderr"]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _be_child(words, cwd, paths, stdin, prepare)
-    os.close(writing)
-    hung = not _ends(reading, seconds)
-    if hung:
-        os.kill(child, signal.SIGKILL)
-    os.close(reading)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def work() -> int:
+        _enter(words, cwd, paths, stdin)
+        try:
+            prepare()
+            return _run()
+        except BaseException:
+            traceback.print_exc()
+            return CRASHED
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+
+    ended = in_child(work, seconds)
     out, err = (path.read_text(errors="backslashreplace") for path in paths)
-    return Said(code, out, err, hung)
+    return Said(ended.result if ended.finished else ended.code, out, err, ended.hung)
 
 
 def run_here(words: list[str], cwd: Path, outputs: Path, stdin: Path | None = None) -> Said:
@@ -114,26 +117,6 @@ def _enter(words: list[str], cwd: Path, paths: list[Path], stdin: Path | None) -
 
 def _stream(number: int, mode: str) -> TextIO:
     return cast(TextIO, open(number, mode, closefd=False))
-
-
-def _ends(pipe: int, seconds: float) -> bool:
-    """Whether the child, which holds the other end of the pipe, ends in time."""
-    return bool(select.select([pipe], [], [], seconds)[0])
-
-
-def _be_child(words: list[str], cwd: Path, paths: list[Path], stdin: Path | None, prepare: Callable[[], None]) -> None:
-    code = CRASHED
-    try:
-        _enter(words, cwd, paths, stdin)
-        prepare()
-        code = _run()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
 
 
 def _run() -> int:

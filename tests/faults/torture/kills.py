@@ -1,4 +1,4 @@
-"""Kill trainers with SIGKILL at the points where they access the disk, and at random moments."""
+"""Kill trainers with SIGKILL at random moments. The simulator and the shim kill at each access to the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.engine.engine import Engine
-from tests.faults.torture.failpoints import Failpoints, Strike
 from tests.faults.torture.forks import Ended, in_child
 from tests.faults.torture.subjects import Subject
 from tests.faults.torture.tally import LOST, SURVIVED, Moment, Tally
@@ -54,23 +53,6 @@ class Progress:
         return float(_PROGRESS.unpack_from(self._shared)[1])
 
 
-def points_of(subject: Subject) -> dict[str, int]:
-    """Passages of an undisturbed run by point."""
-    run = subject.new_run()
-
-    def work() -> dict[str, int]:
-        points = Failpoints(subject.folder)
-        with points.installed():
-            subject.start_or_resume(run, checkpoint_seconds=0.0)
-        return dict(points.passages)
-
-    ended = in_child(work)
-    shutil.rmtree(run)
-    if not ended.finished:
-        raise RuntimeError(ended.message)
-    return dict(ended.result)
-
-
 class Killer:
     """Kills the runs of one case. Each run is killed and resumed some times, unless it finishes first."""
 
@@ -78,10 +60,6 @@ class Killer:
         self.subject, self.tally = subject, tally
         self.chance = random.Random(0)
         self.progress = Progress()
-        self.points = points_of(subject)
-        ends = [Strike(point, number) for point, most in self.points.items() for number in sorted({1, most})]
-        self.ends = self.chance.sample(ends, len(ends))
-        """Each point at its first and last passage."""
         self.seconds = self._undisturbed_seconds()
 
     def _undisturbed_seconds(self) -> float:
@@ -93,21 +71,11 @@ class Killer:
 
     def kill(self, number: int, chance: random.Random) -> None:
         self.chance = chance
-        run, struck = self.subject.new_run(), []
-        for life in range(_LIVES):
-            strike = self._strike(_LIVES * number + life) if life == 0 or chance.random() < 0.7 else None
-            where = self._one_life(run, strike)
-            if where is None:
-                break
-            struck.append(where)
-        self._finish(run, struck)
+        run, kills = self.subject.new_run(), 0
+        while kills < _LIVES and self._is_killed(run):
+            kills += 1
+        self._finish(run, kills)
         shutil.rmtree(run, ignore_errors=True)
-
-    def _strike(self, number: int) -> Strike:
-        if number < len(self.ends):
-            return self.ends[number]
-        point = self.chance.choice(list(self.points))
-        return Strike(point, self.chance.randint(1, self.points[point]))
 
     def kill_processes(self, number: int, chance: random.Random) -> None:
         """Kill real processes of the command line at random moments, from start to exit."""
@@ -123,52 +91,38 @@ class Killer:
             self.tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.message)
         shutil.rmtree(run, ignore_errors=True)
 
-    def _one_life(self, run: Path, strike: Strike | None) -> str | None:
-        """Start or resume the run and kill it; returns the moment of the kill, None if the run finished first."""
+    def _is_killed(self, run: Path) -> bool:
+        """Start or resume the run and kill it; False if it finished first."""
         before = newest_rows(run)
-        ended = self._session(run, strike)
-        if not ended.killed:
-            if not ended.finished:
-                self.tally.note(f"kill, {self.subject.case.name}", LOST, f"before any strike: {ended.message}")
-            return None
-        where = f"{strike.point}, passage {strike.number}" if strike else "a random moment"
-        done = before + self.progress.rows
-        self._lost = (f"{self.subject.case.name}, {where}", max(0, done - newest_rows(run)), done)
-        return where
-
-    def _session(self, run: Path, strike: Strike | None) -> Ended:
         cadence, memory = self.chance.choice(_CADENCES), self.chance.choice(_MEMORIES)
-        kill_after = None if strike else self.chance.uniform(0.0, self.seconds)
+        kill_after = self.chance.uniform(0.0, 0.9 * self.seconds)
+        ended = self._session(run, kill_after, checkpoint_seconds=cadence, memory=memory)
+        if ended.killed:
+            done = before + self.progress.rows
+            self._lost = (self.subject.case.name, max(0, done - newest_rows(run)), done)
+        elif not ended.finished:
+            self.tally.note(f"kill, {self.subject.case.name}", LOST, f"before the kill: {ended.message}")
+        return ended.killed
+
+    def _session(self, run: Path, kill_after: float | None = None, **more: Any) -> Ended:
         self.progress.reset()
 
         def work() -> str:
             self.progress.watch()
-            points = Failpoints(self.subject.folder, strike)
-            with points.installed():
-                return str(self.subject.start_or_resume(run, checkpoint_seconds=cadence, memory=memory).dual_sha256)
+            return str(self.subject.start_or_resume(run, **more).dual_sha256)
 
         return in_child(work, kill_after=kill_after)
 
-    def _finish(self, run: Path, struck: list[str]) -> None:
+    def _finish(self, run: Path, kills: int) -> None:
         """Resume to the end; the bits must be those of the undisturbed run."""
-        self.progress.reset()
-
-        def work() -> str:
-            self.progress.watch()
-            return str(self.subject.start_or_resume(run).dual_sha256)
-
         began = time.monotonic()
-        ended = in_child(work)
+        ended = self._session(run)
         sound = ended.finished and ended.result == self.subject.expected
         left = leftovers(run)
-        for where in struck:
-            kind = f"kill, {where.partition(',')[0]}"
-            if sound and not left:
-                self.tally.note(kind, SURVIVED)
-            else:
-                message = f"left behind: {left}" if sound else ended.message
-                self.tally.note(kind, LOST, f"{self.subject.case.name}: {struck}: {message}")
-        if struck and sound:
+        message = f"left behind: {left}" if sound else ended.message
+        for _ in range(kills):
+            self.tally.note(f"kill, {self.subject.case.name}", LOST if left or not sound else SURVIVED, message)
+        if kills and sound:
             recovery = self.progress.first_step - began if self.progress.first_step else 0.0
             self.tally.moments.append(Moment(*self._lost, recovery))
 
