@@ -13,7 +13,7 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, WindowMemory
 from streampgs.selection.grid import candidates_of, lanes_of
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
@@ -30,9 +30,8 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
     cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
     windows: list[Window] = []
     while len(windows) < count and cursor.epoch == 0:
-        window, plan = Window(), schedule.window(cursor)
-        filler.fill(plan, window)
-        windows.append(window)
+        plan = schedule.window(cursor)
+        windows.append(filler.fill(plan, WindowMemory()))
         cursor = plan.next
     filler.close()
     return windows
@@ -40,9 +39,9 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
 
 def lanes_for(options: ModelOptions, window: Window, layout: str) -> Lanes:
     """A lane for each candidate, as a run whose first window this is."""
-    features = window.largest_index + 1
+    features = window.features
     return Lanes(
-        lanes_of(candidates_of(options, window, layout, window.rows, features, 1), [Target("label")]), features
+        lanes_of(candidates_of(options, window, layout, len(window), features, 1), [Target("label")]), features
     )
 
 
@@ -58,15 +57,15 @@ def bare_rows_per_second(
     """Rows/s of logistic regression, after the loops are loaded; with several lanes each row counts once."""
     sigmas = tuple(1e-6 * 2.0**lane for lane in range(lanes))
     models = lanes_for(ModelOptions(p=p, sigma=sigmas, t0=5e5, ball="none", returns=returns), windows[0], layout)
-    models.grow(max(window.largest_index for window in windows) + 1)
+    models.grow(max(window.features for window in windows))
     engine = Engine(models, threads)
     engine.advance(windows[0], 0, 1)
     if threads > 1:
-        engine.advance(windows[0], 0, windows[0].rows)
+        engine.advance(windows[0], 0, len(windows[0]))
     began, rows = time.perf_counter(), 0
     for window in windows:
         first = 0
-        while first < window.rows:
-            first = engine.advance(window, first, min(first + _CALL_ROWS, window.rows), window.rows)
-        rows += window.rows
+        while first < len(window):
+            first = engine.advance(window, first, min(first + _CALL_ROWS, len(window)), len(window))
+        rows += len(window)
     return rows / (time.perf_counter() - began)

@@ -28,7 +28,7 @@ Speed = Callable[[], float]
 
 def measured(windows: list[Window], layout: str) -> dict[str, Speed]:
     loop = partial(bare_rows_per_second, windows, layout)
-    features = max(window.largest_index for window in windows) + 1
+    features = max(window.features for window in windows)
     rows = [(matrix(window, features), window.labels.copy()) for window in windows]
     speeds: dict[str, Speed] = {
         "averaged": loop,
@@ -68,7 +68,7 @@ def main() -> None:
         layout = build_catalog([data], Columns()).kind
         windows = windows_in_memory(data, Resources(memory=parse_size(arguments.memory)), count=1)
         entries = sum(window.entries for window in windows)
-        rows = sum(window.rows for window in windows)
+        rows = sum(len(window) for window in windows)
         speeds = measured(windows, layout)
         best = dict.fromkeys(speeds, 0.0)
         for _ in range(arguments.turns):

@@ -32,7 +32,7 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, WindowMemory
 from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
@@ -54,34 +54,34 @@ def rows_in_memory(data: str) -> Window:
     groups = group_sizes(catalog)
     schedule = Schedule(0, groups, Sizes(1 << 40, 1 << 21))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
-    window = Window()
-    filler.fill(schedule.window(Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))), window)
+    cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
+    window = filler.fill(schedule.window(cursor), WindowMemory())
     filler.close()
     return window
 
 
 def accuracy(weights: NDArray[np.float64], intercept: float, rows: Window, sparse: bool) -> float:
-    scores = np.empty(rows.rows)
+    scores = np.empty(len(rows))
     score_rows(weights[1:], weights[0] * intercept, rows.starts, rows.stops, rows.indices, rows.values, sparse, scores)
     return float(((scores > 0.0) == (rows.labels > 0.0)).mean())
 
 
 def searched(train: Window, test: Window, loss: str, layout: str, first_step: float, returns: str) -> list[Curve]:
-    norms = np.empty(min(train.rows, 1 << 14))
+    norms = np.empty(min(len(train), 1 << 14))
     squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
     scale = float(norms.mean()) + 0.01
-    unit = LOSSES[loss].curvature * scale / train.rows
+    unit = LOSSES[loss].curvature * scale / len(train)
     grid = [step * unit for step in STEPS]
     usual = lanes_for(ModelOptions(loss=loss, sigma=tuple(grid), ball="none", returns=returns), train, layout).specs
     lanes = Lanes([replace(spec, own=replace(spec.own, t0=spec.own.t0 / first_step)) for spec in usual])
-    lanes.grow(max(train.largest_index, test.largest_index) + 1)
+    lanes.grow(max(train.features, test.features))
     engine = Engine(lanes)
     curves = [Curve(step, sigma, []) for step, sigma in zip(STEPS, grid, strict=True)]
     done = 0
     for fraction in FRACTIONS:
-        while done < int(fraction * train.rows):
-            first = done % train.rows
-            stop = min(train.rows, first + int(fraction * train.rows) - done)
+        while done < int(fraction * len(train)):
+            first = done % len(train)
+            stop = min(len(train), first + int(fraction * len(train)) - done)
             done += engine.advance(train, first, stop) - first
         for lane, curve in enumerate(curves):
             curve.accuracies.append(accuracy(lanes.weights(lane), 0.1, test, layout == "sparse"))
@@ -114,7 +114,7 @@ def main() -> None:
             for first_step in map(float, arguments.first_steps.split(",")):
                 curves = searched(train_rows, test_rows, loss, layout, first_step, arguments.returns)
                 what = f"first step {first_step:g} times the usual, return {arguments.returns}"
-                print(f"\n{Path(data).name}, {loss}, {what}, {train_rows.rows:,} rows\n")
+                print(f"\n{Path(data).name}, {loss}, {what}, {len(train_rows):,} rows\n")
                 print("| σ·rows/(curvature·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
                 print("|" + "---|" * (len(FRACTIONS) + 2))
                 for curve in curves:

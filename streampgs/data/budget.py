@@ -27,7 +27,7 @@ READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the ro
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
-_SPARE = 1.0625  # see Window.reserve
+_SPARE = 1.0625  # see WindowMemory
 WHOLE_TABLE = 1 << 50
 """The size of a window that has all rows, for solvers that sweep over columns."""
 _LANE_BYTES = 64

@@ -43,9 +43,9 @@ class MemorySource:
         stop_epoch = cursor.epoch + epochs if last is None else min(last, cursor.epoch + epochs)
         keys = [key_of(self._seed, "rows in memory", epoch) for epoch in range(cursor.epoch, stop_epoch)]
         orders = [shuffled(np.uint64(key), len(self._rows)) for key in keys]
-        found = window_of(self._rows, orders[0] if len(orders) == 1 else np.concatenate(orders))
         start = replace(cursor, position=0 if self._whole_table else _LATER, row=0)
-        found.plan = WindowSpan(start, replace(cursor, epoch=stop_epoch, row=0), keys[0])
+        span = WindowSpan(start, replace(cursor, epoch=stop_epoch, row=0), keys[0])
+        found = window_of(self._rows, orders[0] if len(orders) == 1 else np.concatenate(orders), span)
         self.seconds_waiting += time.perf_counter() - began
         return found
 
@@ -56,9 +56,9 @@ class MemorySource:
         pass
 
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
-        if window is None or window.plan is None or cursor.row == 0:
+        if window is None or window.span is None or cursor.row == 0:
             return float(cursor.epoch)
-        return cursor.epoch + (window.plan.next.epoch - cursor.epoch) * cursor.row / window.rows
+        return cursor.epoch + (window.span.next.epoch - cursor.epoch) * cursor.row / len(window)
 
     def has_done(self, cursor: Cursor, epochs: int) -> bool:
         return cursor.epoch >= epochs and not cursor.part
@@ -76,16 +76,10 @@ class MemorySource:
         """The cursor says everything."""
 
 
-def window_of(rows: Rows, order: NDArray[np.int64]) -> Window:
+def window_of(rows: Rows, order: NDArray[np.int64], span: WindowSpan) -> Window:
     """Rows in the order of their visits; they may come several times."""
-    window = Window()
-    window.starts, window.stops, window.labels = rows.starts[order], rows.stops[order], rows.labels[order]
-    if rows.weights.size:
-        window.weights = rows.weights[order]
-    if rows.offsets.size:
-        window.offsets = rows.offsets[order]
-    window.indices, window.values = rows.indices, rows.values
-    window.rows, window.entries = len(order), int((window.stops - window.starts).sum())
-    window.largest_index = rows.features - 1
-    window.number_rows, window.table = lambda: rows.numbers[order], rows
-    return window
+    visits = rows.at(order)
+    return Window(
+        visits.starts, visits.stops, visits.indices, visits.values, visits.labels, visits.weights, visits.offsets,
+        visits.number_rows, visits.features, table=rows, span=span,
+    )  # fmt: skip

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from streampgs.base.errors import DataError
 from streampgs.data.open import columns_of
 from streampgs.encoding.encoding import Encoding
+from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
 from streampgs.reading.loader import one_pass
 from streampgs.reading.placing import RowRules
-from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 
@@ -49,7 +49,7 @@ class RowForm:
             self.columns, options.classifies, options.on_bad_row == "skip", fixed, mapped_bytes=options.kernel_bytes
         )
 
-    def validation(self, features: int) -> Window | None:
+    def validation(self, features: int) -> Rows | None:
         """Rows of the validation data, evenly from all of them, as many as are needed to judge models of so many
         features."""
         if not self.options.validation:
@@ -65,7 +65,7 @@ class RowForm:
             rules = replace(rules, features=features)
         with one_pass(catalog, rules) as filler:
             window = filler.sample(_VALIDATION_BYTES, self.options.kernel_bytes)
-        if window.rows == 0:
+        if len(window) == 0:
             raise DataError(
                 "the validation data have no usable row",
                 f"give rows of {features:,} features, with labels" if catalog.kind == "dense" else "give other data",

@@ -14,7 +14,7 @@ from streampgs.base.stage import Bundle
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.data.memory import window_of
 from streampgs.kernels.randomness import shuffled
-from streampgs.kernels.rows import Rows, rows_at
+from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Arrival, Cursor
@@ -95,8 +95,8 @@ class ShardSource:
             self._pipeline = Pipeline(self._filler, self._schedule, start, last_epoch)
         window = self._pipeline.next(stop)
         if window is not None:
-            assert window.plan is not None
-            self._next = window.plan.next
+            assert window.span is not None
+            self._next = window.span.next
         return window
 
     def release(self, window: Window) -> None:
@@ -117,12 +117,12 @@ class ShardSource:
 
     def _position(self, cursor: Cursor, window: Window | None) -> float:
         """Of the cursor's row in its part."""
-        if window is None or window.plan is None or not cursor.row:
+        if window is None or window.span is None or not cursor.row:
             return float(cursor.position)
-        following = window.plan.next
+        following = window.span.next
         same_part = (following.epoch, following.part) == (cursor.epoch, cursor.part)
         end = following.position if same_part else self._schedule.part_length(cursor)
-        return cursor.position + (end - cursor.position) * cursor.row / window.rows
+        return cursor.position + (end - cursor.position) * cursor.row / len(window)
 
     def has_done(self, cursor: Cursor, epochs: int) -> bool:
         return cursor.epoch >= max(epochs, owed_until(cursor)) and not cursor.part
@@ -162,11 +162,13 @@ class TableInMemory(ShardSource):
             if read is None:
                 return None
             self._rows, self._groups = _in_table_order(read), groups
-        found = window_of(self._rows, shuffled(np.uint64(plan.shuffle_key), len(self._rows)))
-        found.plan = WindowSpan(plan.start, plan.next, plan.shuffle_key)
+        order, span = (
+            shuffled(np.uint64(plan.shuffle_key), len(self._rows)),
+            WindowSpan(plan.start, plan.next, plan.shuffle_key),
+        )
+        found = window_of(self._rows, order, span)
         if read is not None:
-            found.skipped, found.skipped_before = read.skipped, read.skipped_before
-            found.clipped, found.clipped_examples = read.clipped, read.clipped_examples
+            found.counts = read.counts
         return found
 
     def _read(self, start: Cursor, stop: StopAsked) -> Window | None:
@@ -185,7 +187,7 @@ def _in_table_order(window: Window) -> Rows:
     numbers = window.numbers
     order = np.argsort(numbers)
     numbers = numbers[order]
-    return replace(rows_at(window, order), number_rows=lambda: numbers, features=window.largest_index + 1)
+    return replace(window.at(order), number_rows=lambda: numbers)
 
 
 def schedule_of(catalog: Catalog, options: ModelOptions, sizes: Sizes) -> Schedule:

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from streampgs.base.errors import OptionError
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lanes import Group, Lanes, have_converged, refuse_stopped
 from streampgs.learn.learner import Passes
-from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State
 
 # A round is at most one part in so many of the steps before it.
@@ -61,7 +61,7 @@ class Engine:
         self._copies: list[_Copies] = []
         self._checked: list[Group] | None = None
 
-    def advance(self, lines: Lines, first: int, stop: int, end: int | None = None) -> int:
+    def advance(self, lines: Rows, first: int, stop: int, end: int | None = None) -> int:
         """Step over rows from `first`, where a step or a round begins, to `stop`; returns the row that was reached. The
         last step or round is completed: it may reach beyond `stop`, but not beyond `end`."""
         if self._checked is not self.lanes.groups:
@@ -98,7 +98,7 @@ class Engine:
             refuse_stopped(self.lanes)
         return any(moved) and have_converged(self.lanes)
 
-    def _round(self, lines: Lines, first: int, rows: int) -> int:
+    def _round(self, lines: Rows, first: int, rows: int) -> int:
         """Worker k steps over rows [first + k·rows, first + (k+1)·rows)."""
         workers = self.crew.workers
         groups = [group for group in self.lanes.groups if not _joined_later(group)]

@@ -16,7 +16,7 @@ from streampgs.order.arrivals import shortened
 from streampgs.order.cursor import Cursor
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.prefetch import StopAsked
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowCounts, Window
 
 
 class Worker:
@@ -27,15 +27,10 @@ class Worker:
         self.cursor = cursor
         """The first row not yet trained on."""
         self.window: Window | None = None
-        self.skipped: Counter[int] = Counter()
-        """How many different rows were skipped, by reason."""
-        self.clipped: Counter[str] = Counter()
-        """How many values were clipped, by column; those of a row count once."""
-        self.clipped_examples: dict[str, tuple[str, float]] = {}
-        """By column: the name of a row and its value. Of this session."""
-        self.skipped_before: Counter[int] = Counter()
-        """In earlier sessions, like the next one."""
-        self.clipped_before: Counter[str] = Counter()
+        self.counts = RowCounts()
+        """What was found in all rows so far; each row counts once. The examples are those of this session."""
+        self.counts_before = RowCounts()
+        """The same at the start of this session."""
 
     @property
     def epochs(self) -> float:
@@ -48,12 +43,12 @@ class Worker:
             window = self.source.window(self.cursor, stop)
             if window is None:
                 return None
-            if window.rows > 0:
+            if len(window) > 0:
                 self.window = window
                 return window
-            assert window.plan is not None
-            self._count_once(window)
-            self.cursor = window.plan.next
+            assert window.span is not None
+            self.counts.add(window.counts)
+            self.cursor = window.span.next
             self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
                 raise DataError("a whole epoch has no usable row", "fix the data; `streampgs inspect DATA` shows more")
@@ -62,16 +57,10 @@ class Worker:
         """The rows of the window before `row` have been trained on."""
         window = self.window
         assert window is not None
-        assert window.plan is not None
+        assert window.span is not None
         if self.cursor.row == 0:
-            self._count_once(window)
-        self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
-
-    def _count_once(self, window: Window) -> None:
-        """Each row once: later epochs skip the same rows, and clip the same values."""
-        self.skipped.update(window.skipped - window.skipped_before)
-        self.clipped.update(window.clipped)
-        self.clipped_examples = window.clipped_examples | self.clipped_examples
+            self.counts.add(window.counts)
+        self.cursor = self.cursor.at_row(row) if row < len(window) else window.span.next
 
     def release(self) -> None:
         """All rows of the window have been trained on."""
@@ -82,23 +71,22 @@ class Worker:
         bundle = self.source.state()
         # The same for all histories that lead here, also if other shards came and had vanished before they began.
         bundle.values["cursor"] = encode(replace(self.cursor, arrivals=shortened(self.cursor.arrivals, self.cursor)))
-        bundle.values["skipped"] = {str(reason): count for reason, count in self.skipped.items()}
-        bundle.values["clipped"] = dict(self.clipped)
+        bundle.values["skipped"] = {str(reason): count for reason, count in self.counts.skipped.items()}
+        bundle.values["clipped"] = dict(self.counts.clipped)
         return bundle
 
     def continue_from(self, other: Worker) -> None:
         """With the counts and the columns of the worker that was replaced."""
         self.source.restore(other.source.state())
-        self.skipped, self.clipped, self.clipped_examples = other.skipped, other.clipped, other.clipped_examples
-        self.skipped_before, self.clipped_before = other.skipped_before, other.clipped_before
+        self.counts, self.counts_before = other.counts, other.counts_before
 
     def restore(self, bundle: Bundle) -> None:
         """All but the cursor: the source was made for it, and shards may have joined since."""
         counts = decode(dict[str, Count], bundle.values["skipped"])
-        self.skipped = Counter({int(reason): count for reason, count in counts.items()})
-        counts_by_name(self.skipped)
-        self.clipped = Counter(clipped_in(bundle))
-        self.skipped_before, self.clipped_before = self.skipped.copy(), self.clipped.copy()
+        skipped = Counter({int(reason): count for reason, count in counts.items()})
+        counts_by_name(skipped)
+        clipped = Counter(clipped_in(bundle))
+        self.counts, self.counts_before = RowCounts(skipped, clipped), RowCounts(skipped.copy(), clipped.copy())
         self.source.restore(bundle)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def _no_numbers() -> Ints:
+    return np.empty(0, np.int64)
+
+
 def _nothing() -> Floats:
     return np.empty(0)
 
@@ -23,12 +27,13 @@ def _nothing() -> Floats:
 class Rows:
     """Row r has entries [starts[r], stops[r]) of `values` (and `indices`, for sparse rows)."""
 
-    starts: Ints
-    stops: Ints
-    indices: NDArray[np.uint32]
+    starts: Ints = field(default_factory=_no_numbers)
+    stops: Ints = field(default_factory=_no_numbers)
+    indices: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """The feature of each entry; empty for dense rows, whose entries are those of features 0, 1, ..."""
-    values: NDArray[np.float32]
-    labels: Floats
+    values: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    """It may be longer than the rows need."""
+    labels: Floats = field(default_factory=_nothing)
     """One of a row, or a column for each label."""
     weights: Floats = field(default_factory=_nothing)
     """Empty: all rows count once."""
@@ -46,6 +51,16 @@ class Rows:
         return len(self.starts)
 
     @property
+    def entries(self) -> int:
+        """The number of entries of all rows."""
+        return int(self.stops.sum() - self.starts.sum())
+
+    @property
+    def bounds(self) -> Ints:
+        """Where each row begins, and where the last one ends: of rows that lie one after the other."""
+        return np.append(self.starts, self.stops[-1:]) if len(self) else np.zeros(1, np.int64)
+
+    @property
     def numbers(self) -> Ints:
         return np.arange(len(self)) if self.number_rows is None else self.number_rows()
 
@@ -55,19 +70,47 @@ class Rows:
             self._columns = _transposed(self, dense)
         return self._columns
 
+    def at(self, places: Ints | slice) -> Rows:
+        """Some of the rows, in this order; one may come several times. They share their entries."""
+        return Rows(
+            self.starts[places],
+            self.stops[places],
+            self.indices,
+            self.values,
+            self.labels[places],
+            self.weights[places] if self.weights.size else self.weights,
+            self.offsets[places] if self.offsets.size else self.offsets,
+            lambda: np.asarray(self.numbers[places]),
+            self.features,
+        )
 
-def rows_at(lines: Any, places: Ints) -> Rows:
-    """Some rows of a window, in this order; one may come several times."""
-    return Rows(
-        lines.starts[places],
-        lines.stops[places],
-        lines.indices,
-        lines.values,
-        lines.labels[places],
-        lines.weights[places] if lines.weights.size else lines.weights,
-        lines.offsets[places] if lines.offsets.size else lines.offsets,
-        lambda: np.asarray(lines.numbers[places]),
-    )
+
+AnyRows = TypeVar("AnyRows", bound=Rows)
+"""Rows, or a window."""
+
+
+def empty_row() -> Rows:
+    """One row without entries, to compile loops with."""
+    return Rows(np.zeros(1, np.int64), np.zeros(1, np.int64), labels=np.ones(1))
+
+
+def joined(parts: Iterable[Rows]) -> Rows:
+    """The rows of all parts in one, without their numbers. The memory of a part may be reused after the next was requested."""
+    names = ("starts", "stops", "indices", "values", "labels", "weights", "offsets")
+    arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    entries = features = 0
+    for part in parts:
+        for name in names:
+            array = getattr(part, name)
+            arrays[name].append(array + entries if name in ("starts", "stops") else array.copy())
+        entries += part.values.size
+        features = max(features, part.features)
+    whole: dict[str, Any] = {name: np.concatenate(found) for name, found in arrays.items() if found}
+    return Rows(**whole, number_rows=_unknown_numbers, features=features)
+
+
+def _unknown_numbers() -> Ints:
+    raise AssertionError("the rows of a sample have no numbers")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from streampgs.learn.averaging import Tallies
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Certified, HoldsOut, Learner, Passes
-from streampgs.learn.lines import Lines, Scale
+from streampgs.learn.lines import Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES, Vector
@@ -208,10 +208,10 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
         slack = _ROUNDING * np.maximum(np.abs(state["objective"]), state["at_zero"]) + _MOST_UNCENTRED
         require(bool((state["bound"] <= state["objective"] + slack).all()), "an objective below its lower bound")
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def step(self, state: State, lines: Rows, first: int, stop: int, copies: int = 1) -> None:
         self.run(state, lines, first, stop, copies)
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         """Rows are looked at together, where the epoch ends."""
         self._table = lines.table
         state["steps"] += stop - first

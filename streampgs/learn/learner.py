@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from streampgs.base.checks import decode
 from streampgs.base.errors import Diverged
 from streampgs.kernels.row_steps import BASE, CLASS, LABEL, SHAPE, UNIT, Steps, advance_for
+from streampgs.kernels.rows import Rows, empty_row
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lines import NOTHING, EmptyRow, Lines, Scale, rows_of
+from streampgs.learn.lines import NOTHING, Scale, rows_of
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Array, Each, Fields, Role, Sizes, State
 from streampgs.losses import LOSSES, Vector
@@ -131,7 +132,7 @@ class Learner(ABC):
     # Each learner writes these.
 
     @abstractmethod
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
         is counted `copies` times."""
 
@@ -156,7 +157,7 @@ class Learner(ABC):
         """Compile, or load from the cache, all that training needs."""
         _rehearse(cls([spec] * lanes))
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def step(self, state: State, lines: Rows, first: int, stop: int, copies: int = 1) -> None:
         """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
         while first < stop:
             until = stop if copies > 1 else min(stop, first + self.steps_left(state) * self.spec.batch)
@@ -320,7 +321,7 @@ class RowLearner(Learner):
     def _advance(self) -> Callable[..., int]:
         return advance_for(self.steps(), LOSSES[self.spec.loss], self.spec.layout)
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         state["steps"][...] = self._advance(
             *self.arrays(state), state["tallies"], state.get("stopped", NOTHING), self.parameters, rows_of(lines), first,
             stop, self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
@@ -329,7 +330,7 @@ class RowLearner(Learner):
 
 def _rehearse(learner: Learner) -> None:
     state = learner.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
-    learner.step(state, EmptyRow(), 0, 1)
+    learner.step(state, empty_row(), 0, 1)
     if isinstance(learner, Passes):
         learner.reach_epoch(state, 1)
     learner.settle(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,45 +23,12 @@ _POWER_ROWS, _POWER_STEPS, _POWER_SPARE = 1 << 11, 30, 1.1
 _INTERCEPT, _INTERCEPT_OF_WHOLE = 0.3, 1.0
 
 
-class Lines(Protocol):
-    """A window: rows in visiting order."""
-
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    indices: NDArray[np.uint32]
-    values: NDArray[np.float32]
-    labels: NDArray[np.float64]
-    """One of a row, or a column for each label."""
-    weights: NDArray[np.float64]
-    """Empty: all rows count once."""
-    offsets: NDArray[np.float64]
-    """Added to the rows' scores; empty: nothing is added."""
-    table: Rows | None
-    """All rows of the table, of which these are some, if they are in memory."""
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """The number of each row in the table. Computed when asked for."""
-
-
-class EmptyRow:
-    """A window with one row without entries, to compile loops with."""
-
-    starts = stops = np.zeros(1, np.int64)
-    indices = np.empty(0, np.uint32)
-    values = np.empty(0, np.float32)
-    labels = np.ones(1)
-    weights = offsets = np.empty(0)
-    numbers = np.zeros(1, np.int64)
-    table: Rows | None = None
-
-
-def labels_of(lines: Lines) -> NDArray[np.float64]:
+def labels_of(lines: Rows) -> NDArray[np.float64]:
     """With a column for each label."""
     return lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
 
 
-def rows_of(lines: Lines) -> RowArrays:
+def rows_of(lines: Rows) -> RowArrays:
     """The rows as compiled loops take them."""
     return RowArrays(
         lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets
@@ -81,7 +48,7 @@ class Scale:
     def __init__(
         self,
         options: ModelOptions,
-        lines: Lines,
+        lines: Rows,
         loss: str,
         rows: int,
         features: int,
@@ -167,7 +134,7 @@ class Scale:
 class LabelSample:
     """Labels of the first rows."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Rows) -> None:
         cells = lines.labels, lines.weights, lines.offsets
         self.labels, weights, offsets = (array[:SAMPLE_ROWS] for array in cells)
         self._weights = weights if weights.size else np.ones(len(self.labels))

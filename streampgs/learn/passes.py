@@ -24,11 +24,12 @@ from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
 from streampgs.kernels import lbfgs_loop
 from streampgs.kernels import pass_loop as loops
+from streampgs.kernels.rows import Rows
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Certified, Converges, HoldsOut, Learner, Passes, Stops
-from streampgs.learn.lines import Lines, Scale, rows_of
+from streampgs.learn.lines import Scale, rows_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
@@ -125,7 +126,7 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
 
     # Steps.
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         held = self._held.of(lines)[first:stop] if self.holds_out(state) else _NONE_HELD
         self._accumulate(
             state["points"].reshape(len(state["points"]), -1), state[self.row_sums], state["sums"], state["tallies"],

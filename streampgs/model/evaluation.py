@@ -85,12 +85,12 @@ class _Evaluation:
 
     def add(self, block: ScoredBlock) -> None:
         window, labels = block.window, block.window.labels
-        weights = window.weights if window.weights.size else np.ones(window.rows)
+        weights = window.weights if window.weights.size else np.ones(len(window))
         self._whole.add(block.scores, labels, weights)
         self._unknown_entries += int(np.count_nonzero(window.indices >= self._model.features))
         self._unknown_classes += int(np.count_nonzero(np.isnan(labels)))
-        self._skipped.update(window.skipped)
-        self._clipped.update(window.clipped)
+        self._skipped.update(window.counts.skipped)
+        self._clipped.update(window.counts.clipped)
         if self._groups is not None:
             first = 0
             for part in block.kept_others():

@@ -111,7 +111,7 @@ class _PredictedRows:
                 writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
                 first += rows
             self._rows += block.all_rows
-            self._skipped.update(block.window.skipped)
+            self._skipped.update(block.window.counts.skipped)
 
     def report(self, out: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"rows": self._rows, "out": str(out), **self.scores.selection(self._where)}

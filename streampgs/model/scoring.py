@@ -13,6 +13,7 @@ import pyarrow as pa
 from streampgs.base.errors import DataError, OptionError
 from streampgs.data.feature_maps import FeatureMap
 from streampgs.kernels.placing_loop import score_rows
+from streampgs.kernels.rows import Rows
 from streampgs.losses import Vector
 from streampgs.reading.batches import BatchEncoder
 from streampgs.reading.expected_rows import ExpectedRows
@@ -43,14 +44,14 @@ def check_layout(layout: Layout, expected: str, features: int, rows: str) -> Non
 
 
 def window_scores(
-    weights: Vector, intercept: float | Vector, window: Window, sparse: bool, kernel: FeatureMap | None = None
+    weights: Vector, intercept: float | Vector, window: Rows, sparse: bool, kernel: FeatureMap | None = None
 ) -> Vector:
     """The score of each row of a window; with several classes or labels a column for each."""
     if kernel is not None:
         pieces = [window_scores(weights, intercept, piece, False) for piece in kernel.pieces(window)]
         return np.concatenate([np.empty((0, *weights.shape[:-1])), *pieces])
     vectors, intercepts = np.atleast_2d(weights), np.atleast_1d(intercept)
-    scores = np.empty((len(vectors), window.rows))
+    scores = np.empty((len(vectors), len(window)))
     for vector, constant, into in zip(vectors, intercepts, scores, strict=True):
         score_rows(vector, float(constant), window.starts, window.stops, window.indices, window.values, sparse, into)
     if window.offsets.size:
@@ -118,7 +119,7 @@ class ScoredBlock:
 
     @property
     def all_rows(self) -> int:
-        return self.window.rows if self.window.kept is None else len(self.window.kept)
+        return self.window.requested_rows
 
     def kept_others(self) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows in the window."""
@@ -180,7 +181,7 @@ class ShardScores:
         with one_pass(self.catalog, self._rules) as filler:
             taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
-                self._rows += window.rows if window.kept is None else len(window.kept)
+                self._rows += window.requested_rows
                 scores = window_scores(model.coef_, model.intercept_, window, self._sparse, model.kernel)
                 block = ScoredBlock(scores, window)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

@@ -14,9 +14,10 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import Ints, RowBlock
 from streampgs.expressions.expression import columns_by_name, selected
+from streampgs.kernels.rows import Rows
 from streampgs.reading.decode import rows_of_table
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import WindowMemory
 from streampgs.table.layout import SPARSE, Layout
 
 _MOST_BATCH_ROWS = 1 << 12
@@ -34,7 +35,7 @@ class BatchEncoder:
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
-        self._window = Window()
+        self._memory = WindowMemory()
         encoding = rules.columns.encoding
         self._encoder = Encoder(encoding, reusing=True) if isinstance(encoding, Encoding) else None
         bytes_per_row = encoding.work_bytes_per_row if isinstance(encoding, Encoding) else 1.0
@@ -45,22 +46,22 @@ class BatchEncoder:
         """Entries of each row; None: rows are sparse."""
         return self._placer.width_of(self._layout)
 
-    def window(self, batch: pa.RecordBatch, first: int) -> Window:
+    def window(self, batch: pa.RecordBatch, first: int) -> Rows:
         """The rows that fulfil the condition; a bad row is an error. `first`: the number of the first row."""
         block, numbers = self._block(batch, first)
-        window, count = self._window, len(numbers)
+        memory, count = self._memory, len(numbers)
         lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
-        window.allocate(count, int(lengths.sum()), self.shape)
+        memory.allocate(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
-        window.lay_out_next(lengths, slots)
+        memory.lay_out_next(lengths, slots)
 
         def cell(row: int, column: str) -> Any:
             array = types.leaf_if_there(columns_by_name(batch), column)
             return None if array is None else types.undictionaried(array)[int(numbers[row]) - first].as_py()
 
         origin = Origin(self._layout, lambda row: self._name_of(int(numbers[row])), cell)
-        self._placer.place(block, slots, window, origin, Found())
-        return window
+        self._placer.place(block, slots, memory.window, origin, Found())
+        return memory.window
 
     def _block(self, batch: pa.RecordBatch, first: int) -> tuple[RowBlock, Ints]:
         columns = self.rules.columns

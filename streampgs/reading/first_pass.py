@@ -19,15 +19,15 @@ from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.decode import DECODER_NAME, Group
 from streampgs.reading.placing import Found, RowPlacer, RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import WindowMemory
 from streampgs.table.layout import Layout
 
 
 class Decoding:
     """The groups that are being decoded into one window."""
 
-    def __init__(self, window: Window) -> None:
-        self.window = window
+    def __init__(self, memory: WindowMemory) -> None:
+        self.memory = memory
         self.running: list[Future[Found]] = []
         self._given_up = threading.Event()
 
@@ -54,11 +54,11 @@ class Decoders:
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(
-        self, window: Window, wanted: list[tuple[Group, NDArray[np.int64]]], width: int | None, keep: bool
+        self, memory: WindowMemory, wanted: list[tuple[Group, NDArray[np.int64]]], width: int | None, keep: bool
     ) -> Decoding:
         """`wanted`: groups, and the slots of their rows in the window; `width` as in RowPlacer; `keep`: write
         the rows of cached shards into the cache."""
-        decoding = Decoding(window)
+        decoding = Decoding(memory)
         if wanted and self._pool is None:
             self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
         for group, slots in wanted:
@@ -105,8 +105,8 @@ class Decoders:
             decoding.check()
             here = slots[row : row + block.num_rows]
             lengths = None if placer.width is not None else _lengths(block, placer, group.shard.layout)
-            with decoding.window.room_for(lengths, here):
-                placer.place(block, here, decoding.window, group.origin(row), found)
+            with decoding.memory.room_for(lengths, here):
+                placer.place(block, here, decoding.memory.window, group.origin(row), found)
             row += block.num_rows
             yield block
 

@@ -23,6 +23,7 @@ from streampgs.base.errors import DataError, OptionError, StreampgsError
 from streampgs.encoding.rows import FEATURES_NULL, RowBlock
 from streampgs.formats.format import Damaged
 from streampgs.kernels.randomness import checksum, shuffled
+from streampgs.kernels.rows import Rows, joined
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
@@ -31,7 +32,7 @@ from streampgs.reading.decode import Group
 from streampgs.reading.first_pass import Decoders, Decoding
 from streampgs.reading.placing import Found, RowPlacer, RowRules
 from streampgs.reading.reused import Scratch
-from streampgs.reading.window import Window, joined
+from streampgs.reading.window import RowCounts, Window, WindowMemory
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
@@ -110,20 +111,19 @@ class WindowFiller:
         with suppress(OSError, StreampgsError, Damaged):  # raised again when the window is filled
             self.blocks.announce(plan)
 
-    def start(self, plan: WindowPlan, window: Window) -> None:
+    def start(self, plan: WindowPlan, memory: WindowMemory) -> None:
         """Start to decode the next window, if all its groups are decoded straight into it."""
         with suppress(OSError):  # raised again when the window is filled
             groups = self.blocks.all_undecoded(plan)
             if groups is not None and (self.sparse or self._width is not None):
-                self._ahead[plan.start] = self._begin(plan, window, [*groups])
+                self._ahead[plan.start] = self._begin(plan, memory, [*groups])
 
-    def fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon be idle."""
+    def fill(self, plan: WindowPlan, memory: WindowMemory, meanwhile: Callable[[], None] = lambda: None) -> Window:
+        """The window with the plan's rows. `meanwhile` is called when disk or decoders may soon be idle."""
         attempts: Counter[Path] = Counter()
         while True:
             try:
-                self._fill(plan, window, meanwhile)
-                return
+                return self._fill(plan, memory, meanwhile)
             except _GroupDamaged as damage:
                 # A damaged cache file is decoded again, but not if the disk damages it every time.
                 attempts[damage.file.path] += 1
@@ -135,8 +135,8 @@ class WindowFiller:
                 self.cache.discard(damage.file.path)
                 self.blocks.close()
 
-    def _fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None]) -> None:
-        filling = self._ahead.pop(plan.start, None) or self._begin(plan, window, self.blocks.of_plan(plan))
+    def _fill(self, plan: WindowPlan, memory: WindowMemory, meanwhile: Callable[[], None]) -> Window:
+        filling = self._ahead.pop(plan.start, None) or self._begin(plan, memory, self.blocks.of_plan(plan))
         found = Found()
         try:
             # In the order of the plan, so that of several faults always the same one is reported.
@@ -149,26 +149,15 @@ class WindowFiller:
             meanwhile()
             for block, part in filling.blocks:
                 self.blocks.check_stop()
-                self._place(block, part, window, found)
+                self._place(block, part, memory.window, found)
         finally:
             filling.decoding.end()
         if filling.decoding.running and not self._ahead:
             pa.default_memory_pool().release_unused()
-        window.complete(found.largest_index, found.skipped, found.dropped)
-        if found.dropped or found.clipped:
-            self._count_once(plan, found, window)
+        counts = found.counts(_repeated_slots(plan)) if found.dropped or found.clipped else RowCounts()
+        return memory.complete(found.largest_index + 1, found.dropped, counts)
 
-    @staticmethod
-    def _count_once(plan: WindowPlan, found: Found, window: Window) -> None:
-        """Rows that were visited before were counted then."""
-        repeated = _repeated_slots(plan)
-        if repeated is not None and found.dropped:
-            before = np.concatenate(found.reasons)[repeated[np.concatenate(found.dropped)]]
-            window.skipped_before = Counter(before.tolist())
-        window.clipped = found.clipped_values(None if repeated is None else ~repeated)
-        window.clipped_examples = found.examples
-
-    def sample(self, most_bytes: int, more_bytes: int = 0) -> Window:
+    def sample(self, most_bytes: int, more_bytes: int = 0) -> Rows:
         """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer. `more_bytes`:
         what a row takes in addition."""
         total = int((8 * self.catalog.group_entries + (24 + more_bytes) * self.catalog.group_rows).sum())
@@ -178,23 +167,21 @@ class WindowFiller:
     def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Window]:
         """The rows of the catalog in the order of the files, block by block, or each `every`th block. The same window is
         used for all blocks."""
-        window = Window()
+        memory = WindowMemory()
         for block in self.blocks.in_file_order(block_bytes, every):
             self._fix_width([block])
             lengths = self._lengths(block)
             part = _Part(block, np.arange(block.rows), lengths)
             first = int(self.catalog.row_starts[block.group.number])
-            window.number_rows = partial(np.arange, first + block.start, first + block.stop)
-            self._lay_out([part], window)
+            memory.window.number_rows = partial(np.arange, first + block.start, first + block.stop)
+            self._lay_out([part], memory)
             found = Found()
-            self._place(block, part, window, found)
-            window.complete(found.largest_index, found.skipped, found.dropped)
-            window.clipped, window.clipped_examples = found.clipped_values(), found.examples
-            yield window
+            self._place(block, part, memory.window, found)
+            yield memory.complete(found.largest_index + 1, found.dropped, found.counts())
 
     # Lengths and places of rows.
 
-    def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | Group]) -> _Filling:
+    def _begin(self, plan: WindowPlan, memory: WindowMemory, sources: list[Block | Group]) -> _Filling:
         for source in sources:
             if isinstance(source, Block):
                 source.source.announce(source.start, source.stop)
@@ -203,29 +190,29 @@ class WindowFiller:
         ends = np.cumsum([source.rows for source in sources])
         slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
         parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
-        window.plan = plan
-        window.number_rows = partial(_row_numbers, plan, self.catalog)
-        self._lay_out(parts, window)
+        memory.window.span = plan
+        memory.window.number_rows = partial(_row_numbers, plan, self.catalog)
+        self._lay_out(parts, memory)
         groups = [(part.source, part.slots) for part in parts if isinstance(part.source, Group)]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
         is_update = plan.start.part > 0  # its rows are read again, in its next pass or as old rows of a later update
         keep = is_update or self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
-        return _Filling(self._decoders.begin(window, groups, self._placer.width, keep), blocks)
+        return _Filling(self._decoders.begin(memory, groups, self._placer.width, keep), blocks)
 
-    def _lay_out(self, parts: list[_Part], window: Window) -> None:
-        """Reserve memory in the window: in visiting order if all lengths are known; else part by part, first the rows of
+    def _lay_out(self, parts: list[_Part], memory: WindowMemory) -> None:
+        """Reserve memory: in visiting order if all lengths are known; else part by part, first the rows of
         known lengths, then rows in the order of decoding."""
         shape = self.rules.shape(self.sparse)
         known = [part.lengths for part in parts if part.lengths is not None]
         slots = [part.slots for part in parts]
         if len(known) == len(parts):
-            window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
+            memory.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
         entries = sum(part.most_entries for part in parts)
-        window.allocate(sum(len(part.slots) for part in parts), entries, shape)
+        memory.allocate(sum(len(part.slots) for part in parts), entries, shape)
         for part in parts:
             if part.lengths is not None:
-                window.lay_out_next(part.lengths, part.slots)
+                memory.lay_out_next(part.lengths, part.slots)
 
     def _lengths(self, source: Block | Group) -> Ints | None:
         if not self.sparse:
@@ -265,15 +252,15 @@ class WindowFiller:
             block = source.source.rows(source.start, source.stop, self._scratch)
         yield block
 
-    def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
+    def _place(self, block: Block, part: _Part, rows: Rows, found: Found) -> None:
         self._scratch.reset()
         with self._naming_faults(block):
-            rows = block.source.rows(block.start, block.stop, self._scratch)
-        if rows.indices is not None:
+            read = block.source.rows(block.start, block.stop, self._scratch)
+        if read.indices is not None:
             assert part.lengths is not None
-            if not np.array_equal(np.diff(rows.bounds), part.lengths):
+            if not np.array_equal(np.diff(read.bounds), part.lengths):
                 self._raise_changed(block)
-        self._placer.place(rows, part.slots, window, block.group.origin(block.start), found)
+        self._placer.place(read, part.slots, rows, block.group.origin(block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,9 @@ from streampgs.encoding.labels import LABEL_TOO_LARGE, LABEL_TOO_LOW, LARGEST_LA
 from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
 from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
+from streampgs.kernels.rows import Rows
 from streampgs.reading.bad_rows import bad_row_error
-from streampgs.reading.window import RowShape, Window
+from streampgs.reading.window import RowCounts, RowShape
 from streampgs.table.layout import Columns, Layout
 
 LARGEST_INDEX = 2**31 - 2
@@ -55,7 +55,6 @@ class Found:
     """Results of placing rows."""
 
     largest_index: int = -1
-    skipped: Counter[int] = field(default_factory=Counter)
     dropped: list[NDArray[np.int64]] = field(default_factory=list)
     """Slots of the skipped rows."""
     reasons: list[NDArray[np.uint8]] = field(default_factory=list)
@@ -67,18 +66,21 @@ class Found:
 
     def add(self, other: Found) -> None:
         self.largest_index = max(self.largest_index, other.largest_index)
-        self.skipped.update(other.skipped)
         self.dropped += other.dropped
         self.reasons += other.reasons
         self.clipped += other.clipped
         self.examples = other.examples | self.examples
 
-    def clipped_values(self, counts: NDArray[np.bool_] | None = None) -> Counter[str]:
-        """How many values were clipped, by column. `counts`: the slots that count; None: all."""
-        found: Counter[str] = Counter()
+    def counts(self, repeated: NDArray[np.bool_] | None = None) -> RowCounts:
+        """What was found in rows that were not visited before; `repeated`: the slots of the others. None: there are none."""
+        found = RowCounts(clipped_examples=self.examples)
+        for slots, reasons in zip(self.dropped, self.reasons, strict=True):
+            found.skipped.update((reasons if repeated is None else reasons[~repeated[slots]]).tolist())
         for slots, columns in self.clipped:
-            kept = np.ones(len(slots), np.bool_) if counts is None else counts[slots]
-            found.update(name for name, one in zip(columns, kept.tolist(), strict=True) if one and name is not None)
+            counts = np.ones(len(slots), np.bool_) if repeated is None else ~repeated[slots]
+            found.clipped.update(
+                name for name, one in zip(columns, counts.tolist(), strict=True) if one and name is not None
+            )
         return found
 
 
@@ -122,7 +124,7 @@ class RowPlacer:
         self,
         block: RowBlock,
         slots: NDArray[np.int64],
-        window: Window,
+        window: Rows,
         origin: Origin,
         found: Found,
     ) -> None:
@@ -190,7 +192,6 @@ class RowPlacer:
         if bad.size:
             if not self.rules.skip_bad_rows:
                 raise bad_row_error(origin, block, reasons, rows, self.rules.columns)
-            found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.loader import WindowFiller
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, WindowMemory
 
 _STOP_POLL_SECONDS = 0.1
 _THREAD_ADDRESS_BYTES = 256 << 20
@@ -43,13 +43,15 @@ class Pipeline:
         filler.last_epoch = last_epoch
         self._schedule = schedule
         self._last_epoch = last_epoch
-        self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[WindowMemory | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
         self.seconds_waiting = 0.0
-        self._begun: tuple[WindowPlan, Window] | None = None
+        self._begun: tuple[WindowPlan, WindowMemory] | None = None
         self._announced: Cursor | None = None
-        for window in (Window(), Window()):
-            self._free.put(window)
+        memories = WindowMemory(), WindowMemory()
+        self._memory_of = {memory.window: memory for memory in memories}
+        for memory in memories:
+            self._free.put(memory)
         _check_memory_for_threads()
         self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
         self._thread.start()
@@ -72,7 +74,7 @@ class Pipeline:
             self.seconds_waiting += time.perf_counter() - began
 
     def release(self, window: Window) -> None:
-        self._free.put(window)
+        self._free.put(self._memory_of[window])
 
     def close(self) -> None:
         self._filler.blocks.stop()
@@ -84,10 +86,9 @@ class Pipeline:
         try:
             following = self._take(cursor, wait=True)
             while following is not None:
-                plan, window = following
+                plan, memory = following
                 self._begun = None
-                self._filler.fill(plan, window, partial(self._begin, plan.next))
-                self._ready.put(window)
+                self._ready.put(self._filler.fill(plan, memory, partial(self._begin, plan.next)))
                 following = self._begun or self._take(plan.next, wait=True)
         except BaseException as error:
             self._ready.put(error)
@@ -106,17 +107,17 @@ class Pipeline:
         """An update is completed, even if the limit is a lower one by now."""
         return self._last_epoch is not None and cursor.epoch >= self._last_epoch and not cursor.part
 
-    def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
-        """The plan at the cursor and a free window for it; None without a free window, or at the end."""
+    def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, WindowMemory] | None:
+        """The plan at the cursor and free memory for it; None without a free window, or at the end."""
         if self._ends_at(cursor):
             if wait:
                 self._ready.put(None)
             return None
         try:
-            window = self._free.get(wait)
+            memory = self._free.get(wait)
         except queue.Empty:
             return None
-        if window is None:
+        if memory is None:
             self._free.put(None)  # for the next call
             return None
-        return self._schedule.window(cursor), window
+        return self._schedule.window(cursor), memory

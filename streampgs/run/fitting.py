@@ -9,10 +9,10 @@ from streampgs.base.errors import DataError, RunError, sized
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.options.commands import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
-from streampgs.reading.window import Window
 from streampgs.run.memory import Bound, available_bytes, bounds, rss_bytes, tightest
 from streampgs.selection.grid import targets_of
 
@@ -148,9 +148,9 @@ def _megabytes(size: int) -> str:
     return f"{size // 10**6}MB"
 
 
-def refuse_too_wide(lanes: Lanes, window: Window, workers: int) -> None:
+def refuse_too_wide(lanes: Lanes, window: Rows, workers: int) -> None:
     """A stray index must not ask for more memory than there is."""
-    features = window.largest_index + 1
+    features = window.features
     needed = (features - lanes.features) * lanes.bytes_per_feature(workers)
     available = available_bytes()
     if available is not None and needed > available:

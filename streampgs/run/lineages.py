@@ -28,11 +28,11 @@ from streampgs.base.stage import Bundle, Stage
 from streampgs.engine.engine import Engine
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.randomness import key_of, random_fractions
-from streampgs.kernels.rows import rows_at
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes, from_zero
 from streampgs.learn.learner import StepChange
-from streampgs.learn.lines import SAMPLE_ROWS, Lines
+from streampgs.learn.lines import SAMPLE_ROWS
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
@@ -58,7 +58,7 @@ _HELD_OUT = 0.25
 class Part:
     """The rows of a window that a lineage trains on, in their order."""
 
-    lines: Lines
+    lines: Rows
     places: NDArray[np.int64] | None
     """Their numbers in the window; None: all rows."""
 
@@ -67,12 +67,12 @@ class Part:
         return row if self.places is None else int(np.searchsorted(self.places, row))
 
 
-def part_of(window: Window, chosen: NDArray[np.bool_]) -> Part:
+def part_of(window: Rows, chosen: NDArray[np.bool_]) -> Part:
     places = np.flatnonzero(chosen)
-    return Part(window if len(places) == window.rows else rows_at(window, places), places)
+    return Part(window if len(places) == len(window) else window.at(places), places)
 
 
-def rows_of_pass(window: Window, update: UpdatePass, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def rows_of_pass(window: Rows, update: UpdatePass, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows of a window the long lineage trains on in this pass, and which ones the others."""
     numbers = window.numbers
     is_new = numbers >= update.first_new_row
@@ -87,7 +87,7 @@ def rows_of_pass(window: Window, update: UpdatePass, seed: int) -> tuple[NDArray
     return old | new if is_last or update.number == 0 else old, new
 
 
-def mean_squared_norm(window: Window, chosen: NDArray[np.bool_], spec: LaneSpec) -> float | None:
+def mean_squared_norm(window: Rows, chosen: NDArray[np.bool_], spec: LaneSpec) -> float | None:
     """‖x‖² as steps see it, of the first of these rows; None without any."""
     rows = np.flatnonzero(chosen)[:SAMPLE_ROWS]
     norms = np.empty(len(rows))
@@ -246,14 +246,14 @@ class Lineages:
 
     def _begin_epoch(self, window: Window) -> None:
         """What was learned before counts half in the average of the long lineage, in every epoch after an update."""
-        assert window.plan is not None
-        epoch = window.plan.start.epoch
-        if window.plan.start.begins_epoch and epoch > self._now.averaged_epoch:
+        assert window.span is not None
+        epoch = window.span.start.epoch
+        if window.span.start.begins_epoch and epoch > self._now.averaged_epoch:
             self._race.lanes.fade_averages(self._race.lanes.steps)
             self._now.averaged_epoch = epoch
 
     def _begin_pass(
-        self, update: UpdatePass, window: Window, is_new: NDArray[np.bool_], rows_done: int
+        self, update: UpdatePass, window: Rows, is_new: NDArray[np.bool_], rows_done: int
     ) -> Judgement | None:
         judged = None
         if self._now.update != (update.epoch, update.first_part):
@@ -271,7 +271,7 @@ class Lineages:
             judged = self._judged(window, np.flatnonzero(is_new), update, rows_done)
         return judged
 
-    def _judged(self, window: Window, rows: NDArray[np.int64], update: UpdatePass, rows_done: int) -> Judgement | None:
+    def _judged(self, window: Rows, rows: NDArray[np.int64], update: UpdatePass, rows_done: int) -> Judgement | None:
         """By averages of rows that do not include these."""
         rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
         if not len(rows):
@@ -282,7 +282,7 @@ class Lineages:
         self._now.is_judged = True
         return self.judgement
 
-    def _begin(self, update: UpdatePass, window: Window, is_new: NDArray[np.bool_]) -> None:
+    def _begin(self, update: UpdatePass, window: Rows, is_new: NDArray[np.bool_]) -> None:
         """After the averages of the last update were used to judge its rows."""
         long = self._race.lanes
         if not self.begun:
@@ -297,7 +297,7 @@ class Lineages:
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 
-    def _change_steps(self, rows: int, window: Window, is_new: NDArray[np.bool_]) -> None:
+    def _change_steps(self, rows: int, window: Rows, is_new: NDArray[np.bool_]) -> None:
         """The best sigma shrinks as rows arrive. If the new rows are longer, because a number leaves its range, steps of the
         same size would overshoot."""
         long, now = self._race.lanes, self._now
@@ -315,7 +315,7 @@ class Lineages:
             self._now.update = None
             self._before.clear()
 
-    def advance(self, window: Window, row: int, until: int, end: int) -> tuple[int, int]:
+    def advance(self, window: Rows, row: int, until: int, end: int) -> tuple[int, int]:
         """Train on the rows from `row` to `until`; returns the row that was reached, and how many were trained on."""
         if self._rows is None:
             reached = self.engines[0].advance(window, row, until, end)
@@ -374,13 +374,13 @@ def summary_of(lineages: Lineages, since: int = 0) -> dict[str, Any] | None:
     }
 
 
-def bytes_besides(lineages: Lineages, window: Window, update: UpdatePass | None, workers: int) -> UpdateBytes:
+def bytes_besides(lineages: Lineages, window: Rows, update: UpdatePass | None, workers: int) -> UpdateBytes:
     """What will be in memory besides the long lineage and the window."""
     if update is None and not lineages.begun:
         return NO_UPDATE
     long = lineages.trained[0]
     of_feature = (TRAINED - 1) * long.bytes_per_feature(workers) + _FROZEN_BYTES * len(long)
-    return UpdateBytes(of_feature, 0 if update is None else window.rows * _CHOSEN_BYTES)
+    return UpdateBytes(of_feature, 0 if update is None else len(window) * _CHOSEN_BYTES)
 
 
 def bytes_of_others(lineages: Lineages) -> int:

@@ -71,9 +71,9 @@ class Loop:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
         by_epochs, last_rows = self.models.by_passes, self.models.last_rows(window)
-        while row < window.rows:
+        while row < len(window):
             judge(window, row)
-            end = window.end_of_epoch(row) if by_epochs else window.rows
+            end = window.end_of_epoch(row) if by_epochs else len(window)
             until = min(end, (row // stretch + 1) * stretch)
             if self.models.next_mark is not None:
                 until = min(until, row + self.models.next_mark - self.meter.rows)
@@ -92,7 +92,7 @@ class Loop:
                 if last_rows is not None and row < last_rows <= until:
                     self.models.measure(window, until)
                 self.worker.advance_to(until)
-                if until == window.rows:
+                if until == len(window):
                     self.models.end_window(window, self.meter.rows)
                     self._reach()
             row = until

@@ -11,6 +11,7 @@ from streampgs.base.checks import Count, decode, require
 from streampgs.base.stage import Bundle, Stage
 from streampgs.data.feature_maps import MapStage, found_map
 from streampgs.data.row_form import RowForm
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.options.solvers import SOLVERS
@@ -43,11 +44,8 @@ class Mapping(MapStage):
         """Compile, or load from the cache, the loops of the map."""
         if form.options.kernel is None:
             return
-        window = Window()
-        window.rows, window.largest_index = 1, 0
-        window.starts, window.stops, window.values = np.zeros(1, np.int64), np.ones(1, np.int64), np.ones(1, np.float32)
-        if form.layout == SPARSE:
-            window.indices = np.zeros(1, np.uint32)
+        indices = np.zeros(int(form.layout == SPARSE), np.uint32)
+        window = Rows(np.zeros(1, np.int64), np.ones(1, np.int64), indices, np.ones(1, np.float32), features=1)
         warmed = found_map(form.options, form.layout, 1, window)
         warmed.learn(window)
         warmed.mapped(window)
@@ -70,7 +68,7 @@ class Mapping(MapStage):
         began, known = time.perf_counter(), form.feature_count or 0
         if not len(race.lanes):
             self.map = found_map(form.options, form.layout, known, window)
-        self.grow(max(known, window.largest_index + 1))
+        self.grow(max(known, window.features))
         assert self.map is not None
         if self.map.learn(window) and race.validation is not None:
             race.validation = self.validation(form, 0)
@@ -78,7 +76,7 @@ class Mapping(MapStage):
         count(0, began)
         return mapped
 
-    def validation(self, form: RowForm, features: int) -> Window | None:
+    def validation(self, form: RowForm, features: int) -> Rows | None:
         window = form.validation(self.inputs(features))
         return window if window is None or self.map is None else self.map.mapped(window)
 
@@ -176,7 +174,7 @@ class Models(Quality):
         form, before = self.form, None
         if not self.started:
             known = form.feature_count if self.maps.map is None else None
-            features = known or window.largest_index + 1
+            features = known or window.features
             self.race.validation = self.maps.validation(form, features)
             enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check)
             refuse_too_wide(self.lanes, window, form.options.threads)
@@ -188,7 +186,7 @@ class Models(Quality):
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
             self._looked = None
         self.changes_sigma = False
-        self._grow(window.largest_index + 1)
+        self._grow(window.features)
         return before
 
     def _rows_of_sigma(self, rows: int) -> int | None:
@@ -217,15 +215,15 @@ class Models(Quality):
     def last_rows(self, window: Window) -> int | None:
         """Where the last rows of the first epoch begin, which tell how well the model predicts new rows. None: they are not
         in this window, or were perhaps trained on before."""
-        plan, unseen = window.plan, not self.by_passes
+        plan, unseen = window.span, not self.by_passes
         if not (isinstance(plan, WindowPlan) and plan.start.is_first_part and not plan.next.is_first_part and unseen):
             return None
-        return window.rows - window.rows // _MEASURED
+        return len(window) - len(window) // _MEASURED
 
     def measure(self, window: Window, first: int) -> None:
         """The loss on the rows from `first` on, for the first update to compare with. They are trained on next."""
         lanes, returned = self.race.leading_lanes(), self.lineages.returned
-        rows = np.arange(first, window.rows)[: rows_to_judge(len(lanes), len(LINEAGES))]
+        rows = np.arange(first, len(window))[: rows_to_judge(len(lanes), len(LINEAGES))]
         losses = losses_of(returned)
         self.lineages.mixture.measure(scores_of((), returned, window, rows, lanes), [losses[lane] for lane in lanes])
 

@@ -108,7 +108,7 @@ class Trainer:
         last_epoch = limits.epochs
         if until is not None and until[1:] == (0, 0):
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
-        clipped_before = set(worker.clipped)
+        clipped_before = set(worker.counts.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
         self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
         self._save()
@@ -245,8 +245,8 @@ class Trainer:
 
 def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
     """Notes about the columns of which values were clipped since `before` were."""
-    clipped = {column: count for column, count in worker.clipped.items() if column not in before}
-    return clipped_notes(clipped, worker.clipped_examples)
+    clipped = {column: count for column, count in worker.counts.clipped.items() if column not in before}
+    return clipped_notes(clipped, worker.counts.clipped_examples)
 
 
 def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:

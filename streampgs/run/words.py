@@ -61,7 +61,7 @@ def _window_choice(schedule: Schedule, window: Window) -> str:
     if _is_whole_epoch(schedule, window):
         share = f"all the data, {counted(blocks, 'block')}"
     size = sizes.window_bytes / 1e6
-    return f"{size:,.1f} MB; the first mixes {window.rows:,} rows from {share}"
+    return f"{size:,.1f} MB; the first mixes {len(window):,} rows from {share}"
 
 
 def _is_whole_epoch(schedule: Schedule, window: Window) -> bool:
@@ -70,8 +70,8 @@ def _is_whole_epoch(schedule: Schedule, window: Window) -> bool:
 
 
 def _plan(window: Window) -> WindowPlan:
-    assert isinstance(window.plan, WindowPlan)
-    return window.plan
+    assert isinstance(window.span, WindowPlan)
+    return window.span
 
 
 def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:

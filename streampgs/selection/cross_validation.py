@@ -10,7 +10,6 @@ is better than after some epochs, in which the models have seen each row several
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from streampgs.base.errors import Diverged
 from streampgs.kernels.placing_loop import mark_features
 from streampgs.kernels.randomness import key_of, random_words
-from streampgs.kernels.rows import rows_at
+from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import Passes
@@ -51,7 +50,7 @@ class CrossValidation:
     """Candidates are lists of lanes, one for each target; all see the same rows in the same order."""
 
     window: Window
-    validation: Window | None
+    validation: Rows | None
     """Rows to judge on in place of those of the window."""
     targets: Sequence[Target]
     features: int
@@ -71,7 +70,7 @@ class CrossValidation:
     def _judging(self) -> NDArray[np.int64]:
         """The validation rows, or the rows of the window, that judge candidates; of folds all rows, one after the other."""
         first, last = (
-            (self.sampled or 0, self.window.different_rows) if self.validation is None else (0, self.validation.rows)
+            (self.sampled or 0, self.window.different_rows) if self.validation is None else (0, len(self.validation))
         )
         return np.arange(first, last if self.sampled is None else min(last, first + _MOST_JUDGED))
 
@@ -89,11 +88,11 @@ class CrossValidation:
         return found
 
     def _judged(self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str]) -> list[Judgement]:
-        rows = np.arange(self.sampled or self.window.rows)
+        rows = np.arange(self.sampled or len(self.window))
         if self.validation is not None or self.sampled is not None:
             judged = self.window if self.validation is None else self.validation
             return self._trained_and_judged(candidates, losses, rows, 0, judged, self._judging)
-        folds = min(_FOLDS, self.window.rows)
+        folds = min(_FOLDS, len(self.window))
         each, sizes = [], []
         for fold in range(folds):
             held_out = rows[rows % folds == fold]
@@ -107,7 +106,7 @@ class CrossValidation:
 
     def _trained_and_judged(
         self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str], rows: NDArray[np.int64], fold: int,
-        judged: Window, held_out: NDArray[np.int64],
+        judged: Rows, held_out: NDArray[np.int64],
     ) -> list[Judgement]:  # fmt: skip
         lanes = Lanes([spec for candidate in candidates for spec in candidate], self.features)
         try:
@@ -129,7 +128,7 @@ class CrossValidation:
             epochs = range(first, min(self.epochs, first + epochs_a_call))
             counters = np.arange(len(epochs) * len(rows), dtype=np.uint64)
             words = random_words(key_of(self.seed, "fold", fold, first), counters).reshape(len(epochs), len(rows))
-            visits = rows_at(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
+            visits = self.window.at(rows[words.argsort(axis=1, kind="stable").ravel()])
             for group in lanes.groups:
                 if isinstance(group.learner, Passes):
                     for place, epoch in enumerate(epochs):
@@ -154,16 +153,14 @@ class CrossValidation:
         return replace(self, window=window, validation=validation, features=len(own) + 1)
 
 
-def _renumbered(window: Window, numbers: NDArray[np.uint32]) -> Window:
-    found = copy.copy(window)
-    found.indices = numbers.take(window.indices, mode="clip")
-    return found
+def _renumbered(window: AnyRows, numbers: NDArray[np.uint32]) -> AnyRows:
+    return replace(window, indices=numbers.take(window.indices, mode="clip"))
 
 
 def sampled_rows(window: Window, lanes: int) -> tuple[int, int] | None:
     """Of how many rows the sample of a window consists, besides those that judge, and for how many epochs candidates train
     on it. None where it has too few rows, or they would take too long."""
-    work = max(1.0, window.entries / max(1, window.rows) * lanes)
+    work = max(1.0, window.entries / max(1, len(window)) * lanes)
     rows = min(_MOST_SAMPLED, window.different_rows * 2 // 3, int(_USUAL_WORK / (_EPOCHS_OF_SAMPLE * work)))
     if rows < _FEWEST_SAMPLED:
         return None
@@ -175,9 +172,9 @@ def epochs_for(window: Window, lanes: int, by_passes: bool = False) -> int | Non
     divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
     so the number of epochs does not depend on that of rows."""
     work, fewest = max(1, window.entries * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
-    if not (window.is_whole_table and 2 <= window.rows <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
+    if not (window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
         return None
-    return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
+    return fewest if by_passes else max(fewest, min(default_epochs(len(window)) // 2, _USUAL_WORK // work))
 
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
@@ -36,7 +37,7 @@ def _in_full(label: float | str) -> str:
 
 
 def candidates_of(
-    options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int,
+    options: ModelOptions, window: Rows, layout: str, rows: int, features: int, targets: int,
     judged_on: JudgedOn = "race",
 ) -> list[LaneSpec]:  # fmt: skip
     """One for each combination, in the order of the user's lists."""
@@ -60,7 +61,7 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
     return [replace(candidate, target=target) for candidate in candidates for target in targets]
 
 
-def adapted(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
+def adapted(lanes: Sequence[LaneSpec], window: Rows) -> list[LaneSpec]:
     """The lanes with the unit and the base of their labels."""
     sample, found = LabelSample(window), []
     for spec in lanes:
@@ -186,7 +187,7 @@ def _search(
     candidates, needs = learner_named(learner_for(options)).candidates, SOLVERS[options.solver].needs
     if not candidates.searches(options):
         return None
-    features = max(features, window.largest_index + 1)
+    features = max(features, window.features)
     search = CrossValidation(window, race.validation, targets, features, 0, options.seed)
     lanes = len(targets) * candidates.count(options, len(targets))
     epochs = epochs_for(window, lanes, needs.passes)
@@ -195,7 +196,7 @@ def _search(
     elif needs.passes or options.sigma != "auto":
         return None
     else:
-        lanes = len(targets) * len(candidates_for(window.rows, "sample"))
+        lanes = len(targets) * len(candidates_for(len(window), "sample"))
         sample = sampled_rows(window, lanes)
         if sample is None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampgs.kernels.rows import Rows
 from streampgs.learn.held_rows import BYTES_OF_ROW, held_rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import have_converged, holds_out, relative_gap, release_rows
@@ -20,7 +21,7 @@ def judge_after_sweep(race: Race, rows_done: int) -> None:
     """On validation rows. Only the last judgement counts: weights that are far from their optimum do not tell which optimum
     is the best."""
     if race.validation is not None and race.judges_on:
-        race.progress.marks = [race.mark(race.validation, np.arange(race.validation.rows), rows_done)]
+        race.progress.marks = [race.mark(race.validation, np.arange(len(race.validation)), rows_done)]
 
 
 def best_when_converged(race: Race, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
@@ -29,7 +30,7 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
     rows."""
     if row % window.different_rows or not holds_out(race.lanes):
         return None
-    begins_epoch = row > 0 or window.plan is None or window.plan.start.begins_epoch
+    begins_epoch = row > 0 or window.span is None or window.span.start.begins_epoch
     had_time = rows_done - race.progress.heat_began >= _MOST_EPOCHS * epoch_rows
     if begins_epoch and race.progress.marks and (had_time or _are_near_optimum(race)):
         release_rows(race.lanes)
@@ -46,6 +47,6 @@ def _are_near_optimum(race: Race) -> bool:
     return have_converged(race.lanes) or (gap is not None and gap <= RELATIVE_GAP)
 
 
-def bytes_of_held_rows(race: Race, window: Window) -> int:
+def bytes_of_held_rows(race: Race, window: Rows) -> int:
     """Memory for the moment in which these rows are found."""
-    return BYTES_OF_ROW * window.rows if holds_out(race.lanes) else 0
+    return BYTES_OF_ROW * len(window) if holds_out(race.lanes) else 0

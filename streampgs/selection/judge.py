@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slope_sums_for
 from streampgs.kernels.placing_loop import mark_features, score_rows, squared_norms
+from streampgs.kernels.rows import Rows, empty_row
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
 from streampgs.losses import LOSSES, Vector
-from streampgs.reading.window import Window
 
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
 WORST = 1e300  # for scores that left the range; finite, so that it can be saved
@@ -68,7 +68,7 @@ class Weighted(Protocol):
 class RowScores:
     """Scores some rows of a window."""
 
-    def __init__(self, window: Window, rows: NDArray[np.int64], features: int, is_sparse: bool) -> None:
+    def __init__(self, window: Rows, rows: NDArray[np.int64], features: int, is_sparse: bool) -> None:
         self.window, self.rows = window, rows
         self._features, self._is_sparse = features, is_sparse
         self._touched = self._coordinates()
@@ -107,7 +107,7 @@ class Judge:
     """Judges candidates on some rows of a window."""
 
     def __init__(
-        self, lanes: Weighted, targets: Sequence[Target], window: Window, rows: NDArray[np.int64],
+        self, lanes: Weighted, targets: Sequence[Target], window: Rows, rows: NDArray[np.int64],
         losses: Iterable[str] | None = None,
     ) -> None:  # fmt: skip
         """`losses`: those of all candidates that are compared, if these are not all."""
@@ -164,16 +164,14 @@ class Judge:
 
 def warm_up_judge(spec: LaneSpec) -> None:
     """Compile, or load from the cache, the loops that judge lanes like this one."""
-    window = Window()
-    window.rows, window.labels = 1, np.ones(1)
-    window.starts = window.stops = np.zeros(1, np.int64)
+    window = empty_row()
     judge = Judge(Lanes([spec], 1), (spec.target,), window, np.zeros(1, np.int64))
     judge.judgement(0)
     judge.best_constant(0, False)
     squared_norms(window.starts, window.stops, window.values, spec.norm.q, np.empty(1))
 
 
-def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.int64], all_rows: bool) -> None:
+def centre(lanes: Lanes, which: Iterable[int], window: Rows, rows: NDArray[np.int64], all_rows: bool) -> None:
     """Set the constants of some lanes to the best ones for these rows of a window."""
     judge = Judge(lanes, (), window, rows)
     for lane in which:
@@ -181,9 +179,9 @@ def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.
             lanes.constants[lane] = judge.best_constant(lane, all_rows)
 
 
-def rows_to_judge(window: Window, first: int, wanted: int) -> NDArray[np.int64]:
+def rows_to_judge(window: Rows, first: int, wanted: int) -> NDArray[np.int64]:
     """The next rows of the window, at most so many."""
-    return np.arange(first, min(window.rows, first + wanted))
+    return np.arange(first, min(len(window), first + wanted))
 
 
 def judged_rows(span: int) -> int:
@@ -191,7 +189,7 @@ def judged_rows(span: int) -> int:
     return min(_MOST_ROWS, max(span // _SHARE, min(_FEWEST_ROWS, max(32, span // 4))))
 
 
-def centring_rows(window: Window) -> int:
+def centring_rows(window: Rows) -> int:
     """How many rows tell the constant of a model: more where most labels are the same."""
     labels = window.labels[:_MOST_CENTRING_ROWS]
     columns = labels if labels.ndim == 2 else labels[:, np.newaxis]

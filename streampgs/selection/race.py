@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import Count, Positive, decode, encode, require
 from streampgs.base.stage import Bundle
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes, diverged_places
 from streampgs.learn.learner import lane_spec, learner_named
@@ -142,7 +143,7 @@ class Race:
         self.targets: list[Target] = []
         self.judges_on = False
         """Whether marks continue after the heats, because somebody wants to know."""
-        self.validation: Window | None = None
+        self.validation: Rows | None = None
         self.progress = Progress([], [])
         self.returned: Weighted | None = None
         """The model that is judged instead of the last candidate that is left."""
@@ -225,10 +226,8 @@ class Race:
         """Judge on the rows of the window from `row` on, or on validation rows. Whether candidates were dropped."""
         now, heat = self.progress, self._heat()
         wanted = judged_rows(heat.stop_rows - now.heat_began if heat is not None else epoch_rows)
-        if self.validation is None:
-            judged, rows = window, rows_to_judge(window, row, wanted)
-        else:
-            judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
+        judged, first = (window, row) if self.validation is None else (self.validation, 0)
+        rows = rows_to_judge(judged, first, wanted)
         now.marks = [*now.marks, self.mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
@@ -236,7 +235,7 @@ class Race:
         self._set_next_mark(rows_done)
         return narrows
 
-    def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
+    def _judge(self, window: Rows, rows: NDArray[np.int64]) -> Judge:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
         return Judge(judged, self.targets, window, rows)
 
@@ -260,7 +259,7 @@ class Race:
         """The place of the best of those left."""
         return _preferred([self.candidates[number] for number in self.progress.left], merits)
 
-    def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+    def mark(self, window: Rows, rows: NDArray[np.int64], rows_done: int) -> Mark:
         """The judgement of the candidates that are left, on these rows."""
         judge = self._judge(window, rows)
         results = [judge.judgement(place) for place in range(len(self.progress.left))]
@@ -294,7 +293,7 @@ class Race:
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""
         assert self.validation is not None
-        judgement = self._judge(self.validation, np.arange(self.validation.rows)).judgement(self.leader())
+        judgement = self._judge(self.validation, np.arange(len(self.validation))).judgement(self.leader())
         return judgement.loss, judgement.accuracy
 
     def latest(self) -> tuple[float, float | None] | None:

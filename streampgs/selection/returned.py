@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
-from streampgs.reading.window import Window
 from streampgs.selection.frozen import Frozen
 from streampgs.selection.judge import RowScores, Weighted, labels_for
 from streampgs.selection.mixture import LossShape, Mixture, Scored
@@ -74,7 +74,7 @@ def losses_of(returned: Returned) -> list[LossShape]:
 
 
 def scores_of(
-    lineages: Sequence[Lineage], returned: Returned, window: Window, rows: NDArray[np.int64], lanes: range | None = None
+    lineages: Sequence[Lineage], returned: Returned, window: Rows, rows: NDArray[np.int64], lanes: range | None = None
 ) -> Scored:
     """What the lineages, and the model that is returned, predict for some rows of a window. `lanes`: these alone."""
     specs, constants, features = returned.specs, returned.constants, returned.features

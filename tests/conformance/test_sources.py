@@ -98,7 +98,7 @@ def memory(folder: Path, case: Case) -> Made:
         assert window is not None
         rows = Rows(
             window.starts.copy(), window.stops.copy(), window.indices.copy(), window.values.copy(), window.labels.copy(),
-            window.weights.copy(), features=window.largest_index + 1,
+            window.weights.copy(), features=window.features,
         )  # fmt: skip
         source.close()
 
@@ -132,12 +132,12 @@ def test_every_source_has_a_maker() -> None:
 def content(window: Window) -> str:
     """A digest of everything that training reads from a window."""
     digest = hashlib.sha256()
-    for row in range(window.rows):
+    for row in range(len(window)):
         entries = slice(window.starts[row], window.stops[row])
         digest.update(window.values[entries].tobytes() + window.indices[entries].tobytes())
     for array in (window.labels, window.weights, window.offsets, window.numbers):
-        digest.update(np.ascontiguousarray(array[: window.rows]).tobytes())
-    return f"{window.rows} {digest.hexdigest()}"
+        digest.update(np.ascontiguousarray(array[: len(window)]).tobytes())
+    return f"{len(window)} {digest.hexdigest()}"
 
 
 def through_a_file(folder: Path, bundle: Bundle) -> Checkpoint:
@@ -154,8 +154,8 @@ def read(worker: Worker, folder: Path | None = None) -> Iterator[tuple[str, Chec
     try:
         while (window := worker.open(StopRequest())) is not None:
             state = None if folder is None else through_a_file(folder, worker.state())
-            assert window.plan is not None
-            worker.advance_to(window.rows)
+            assert window.span is not None
+            worker.advance_to(len(window))
             yield content(window), state
             worker.release()
     finally:
@@ -227,7 +227,7 @@ def test_a_source_without_a_state_gives_the_window_of_any_cursor(name: str, tmp_
         while (window := worker.open(StopRequest())) is not None:
             cursors.append(worker.cursor)
             contents.append(content(window))
-            worker.advance_to(window.rows)
+            worker.advance_to(len(window))
             worker.release()
         for number in (len(cursors) // 2, 0, len(cursors) - 1):
             window = source.window(cursors[number], StopRequest())

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
-from streampgs.learn.lines import Lines
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
 from tests.faults.simulator.learner import NoOptions, OneCandidate
@@ -31,7 +31,7 @@ class Visits(Learner):
             **self.stretches.fields,
         }
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         np.add.at(state["visits"], lines.numbers[first:stop], 1)
         state["steps"] += copies * (stop - first)
 

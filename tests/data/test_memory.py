@@ -102,13 +102,13 @@ def visited(rows_at_once: int, epochs: int, rows: int = 10) -> tuple[list[int], 
     made, cursor, order, sizes = source(rows, rows_at_once), Cursor(()), [], []
     made.prepare(epochs)
     while (window := made.window(cursor, StopRequest())) is not None:
-        assert window.plan is not None
+        assert window.span is not None
         order += window.numbers.tolist()
-        sizes.append(window.rows)
+        sizes.append(len(window))
         np.testing.assert_array_equal(window.values[window.starts], window.numbers)
         np.testing.assert_array_equal(window.labels, window.numbers * 2.0)
         np.testing.assert_array_equal(window.weights, window.numbers * 3.0)
-        cursor = window.plan.next
+        cursor = window.span.next
     return order, sizes
 
 

@@ -131,9 +131,9 @@ def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monk
     starts = []
     original = loader.WindowFiller.fill
 
-    def fill(self: Any, plan: Any, window: Any, meanwhile: Any) -> None:
+    def fill(self: Any, plan: Any, memory: Any, meanwhile: Any) -> Any:
         starts.append((plan.start.epoch, plan.start.position))
-        original(self, plan, window, meanwhile)
+        return original(self, plan, memory, meanwhile)
 
     monkeypatch.setattr(loader.WindowFiller, "fill", fill)
     streampgs.resume(tmp_path / "run", rows=2 * ROWS + 101)

@@ -103,7 +103,7 @@ def a_window_ends_one_row_early(patch: Patch) -> None:
 
     def early(worker: Worker, row: int) -> None:
         assert worker.window is not None
-        advance(worker, worker.window.rows if row == worker.window.rows - 1 else row)
+        advance(worker, len(worker.window) if row == len(worker.window) - 1 else row)
 
     patch.setattr(Worker, "advance_to", early)
 

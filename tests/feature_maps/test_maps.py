@@ -37,7 +37,6 @@ def rows_of(record: MapRecord, count: int = 40, seed: int = 0) -> np.ndarray:
 
 def window_of(matrix: np.ndarray, layout: str) -> Window:
     window = Window()
-    window.rows = len(matrix)
     if layout == "dense":
         window.starts = np.arange(len(matrix), dtype=np.int64) * matrix.shape[1]
         window.stops = window.starts + matrix.shape[1]
@@ -47,7 +46,7 @@ def window_of(matrix: np.ndarray, layout: str) -> Window:
         bounds = np.searchsorted(rows, np.arange(len(matrix) + 1))
         window.starts, window.stops = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
         window.indices, window.values = columns.astype(np.uint32), matrix[rows, columns].astype(np.float32)
-    window.entries, window.largest_index = window.values.size, matrix.shape[1] - 1
+    window.features = matrix.shape[1]
     return window
 
 

@@ -22,7 +22,7 @@ from streampgs.order.schedule import Schedule, Sizes, WindowPlan
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, WindowMemory
 from streampgs.table.catalog import Catalog, build_catalog, with_cache
 from streampgs.table.layout import Columns
 
@@ -146,7 +146,7 @@ def plain_window(plan: WindowPlan, groups: list[list[PlainRow]]) -> list[PlainRo
 def rows_in(window: Window) -> list[PlainRow]:
     """The rows of a window."""
     found = []
-    for r in range(window.rows):
+    for r in range(len(window)):
         span = slice(window.starts[r], window.stops[r])
         weight = float(window.weights[r]) if window.weights.size else None
         indices = tuple(window.indices[span].tolist()) if window.indices.size else ()
@@ -226,10 +226,9 @@ class Reader:
 
     def windows(self, epochs: int = 1, first_epoch: int = 0) -> Iterator[Window]:
         """The windows of some epochs. All use the memory of one window."""
-        window = Window()
+        memory = WindowMemory()
         for plan in self.plans(epochs, first_epoch):
-            self.filler.fill(plan, window)
-            yield window
+            yield self.filler.fill(plan, memory)
 
     def first_window(self, epoch: int = 0) -> Window:
         return next(self.windows(first_epoch=epoch))
@@ -241,8 +240,8 @@ def assert_windows_are_right(setup: Setup, epochs: int = 2) -> list[int]:
     with setup.reader() as reader:
         groups = plain_groups(reader.catalog)
         for window in reader.windows(epochs):
-            assert window.plan is not None
-            assert rows_in(window) == with_classes(plain_window(window.plan, groups), setup.weighted)
-            assert not window.skipped
-            sizes.append(window.rows)
+            assert window.span is not None
+            assert rows_in(window) == with_classes(plain_window(window.span, groups), setup.weighted)
+            assert not window.counts.skipped
+            sizes.append(len(window))
     return sizes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.reading.window import RowShape, Window
+from streampgs.reading.window import RowShape, WindowMemory
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
 
@@ -56,11 +56,12 @@ def test_a_model_is_the_same_with_a_cache_without_one_and_with_a_deleted_one(set
 
 def test_a_window_grows_if_rows_have_more_entries_than_predicted():
     """The number of entries of encoded rows is predicted from a sample. The window grows and keeps its rows."""
-    window = Window()
-    window.allocate(6, 4, RowShape(sparse=True, labels=1, weighted=False))
+    memory = WindowMemory()
+    window = memory.window
+    memory.allocate(6, 4, RowShape(sparse=True, labels=1, weighted=False))
     for first in (0, 2, 4):
         slots = np.array([first, first + 1])
-        with window.room_for(np.array([1, first + 1]), slots):
+        with memory.room_for(np.array([1, first + 1]), slots):
             for slot in slots:
                 window.indices[window.starts[slot] : window.stops[slot]] = slot
                 window.values[window.starts[slot] : window.stops[slot]] = slot / 2

@@ -12,7 +12,7 @@ import pytest
 from streampgs.base.errors import DataError
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.reading.prefetch import Pipeline
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, WindowMemory
 
 from .plain_reader import WRITERS, PlainRow, Reader, Setup, rows_in, sparse_table
 
@@ -71,14 +71,14 @@ def test_an_error_is_raised_after_the_windows_before_it(setup, monkeypatch):
     reader = setup.reader()
     fill = reader.filler.fill
 
-    def failing(plan: object, window: Window, meanwhile: object) -> None:
+    def failing(plan: object, memory: WindowMemory, meanwhile: object) -> Window:
         if plan.start.position > 0:
             raise DataError("the second window is damaged")
-        fill(plan, window, meanwhile)
+        return fill(plan, memory, meanwhile)
 
     monkeypatch.setattr(reader.filler, "fill", failing)
     pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=1)
-    assert pipeline.next(Stop()).rows > 0
+    assert len(pipeline.next(Stop())) > 0
     with pytest.raises(DataError, match="the second window"):
         pipeline.next(Stop())
     pipeline.close()

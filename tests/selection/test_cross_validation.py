@@ -35,12 +35,11 @@ START = Cursor((Arrival(0, 0, 1, 1),))
 def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
     window = Window()
     x = np.asarray(x, np.float32)
-    window.rows, window.entries = len(x), x.size
     window.starts = np.arange(len(x)) * x.shape[1]
     window.stops = window.starts + x.shape[1]
-    window.values, window.largest_index = x.ravel(), x.shape[1] - 1
+    window.values, window.features = x.ravel(), x.shape[1]
     window.labels, window.weights = np.asarray(labels, float), np.asarray(weights, float)
-    window.plan = WindowSpan(START, replace(START, epoch=1), 0)
+    window.span = WindowSpan(START, replace(START, epoch=1), 0)
     return window
 
 
@@ -50,7 +49,7 @@ def lane(sigma: float = 1e-3, t0: float = 100.0, loss: str = "logistic", **targe
 
 
 def search(window: Window, targets: int = 1, validation: Window | None = None, seed: int = 0) -> CrossValidation:
-    features = window.largest_index + 1
+    features = window.features
     names = [Target(str(number)) for number in range(targets)]
     return CrossValidation(window, validation, names, features, EPOCHS, seed)
 
@@ -106,7 +105,7 @@ def test_noise_asks_for_a_strong_regularizer_and_clean_labels_for_a_weak_one(noi
 def chosen_by_a_run(window: Window, **options: Any) -> LaneSpec:
     form = RowForm(ModelOptions(loss="logistic", **options), None, "dense")
     models = Models(form)
-    models.prepare(window, window.rows, 0)
+    models.prepare(window, len(window), 0)
     assert len(models.race.candidates) == len(WHOLE_LADDER)
     assert len(models.race.progress.left) == 1
     assert len(models.race.progress.dropped) == len(WHOLE_LADDER) - 1
@@ -121,9 +120,9 @@ def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_sample():
     assert epochs_for(window, 1 << 30) is None
     assert epochs_for(noisy_rows(1), 8) is None
     assert epochs_for(noisy_rows(50_001, 1), 8) is None
-    window.plan = WindowSpan(START, replace(START, position=1), 0)
+    window.span = WindowSpan(START, replace(START, position=1), 0)
     assert epochs_for(window, 8) is None
-    window.plan = WindowSpan(START, replace(START, epoch=2), 0)
+    window.span = WindowSpan(START, replace(START, epoch=2), 0)
     assert epochs_for(window, 8) is None
 
 
@@ -148,7 +147,7 @@ def test_the_rows_of_a_sample_fit_the_window_and_the_work():
     assert epochs == 6
     assert sampled_rows(window, 1 << 20) is None
     assert sampled_rows(noisy_rows(600), 8) is None
-    window.plan = WindowSpan(START, replace(START, epoch=10), 0)  # 300 different rows
+    window.span = WindowSpan(START, replace(START, epoch=10), 0)  # 300 different rows
     assert sampled_rows(window, 8) is None
 
 
@@ -161,7 +160,7 @@ def test_candidates_are_judged_alike_whatever_numbers_their_features_have(seed, 
         window = window_of(random.normal(size=(rows, 4)), random.choice([-1.0, 1.0], rows))
         window.indices = np.concatenate([np.sort(random.choice(most, 4, replace=False)) for _ in range(rows)])
         window.indices = window.indices.astype(np.uint32) * np.uint32(5000)
-        window.largest_index = int(window.indices.max())
+        window.features = int(window.indices.max()) + 1
         return window
 
     spec = replace(lane(), layout="sparse")

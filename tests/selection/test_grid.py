@@ -25,7 +25,6 @@ LADDER_LENGTH = 8
 def window_of(scale: float = 1.0, labels: Any = None, weights: Any = ()) -> Window:
     window = Window()
     x = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
-    window.rows = ROWS
     window.starts = np.arange(ROWS) * FEATURES
     window.stops = window.starts + FEATURES
     window.values = (np.float32(scale) * x).ravel()

@@ -36,7 +36,6 @@ def candidate(sigma: float = 1e-3, loss: str = "hinge", p: float = 2.0, **target
 def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
     window = Window()
     x = np.asarray(x, np.float32)
-    window.rows = len(x)
     window.starts = np.arange(len(x)) * x.shape[1]
     window.stops = window.starts + x.shape[1]
     window.values = x.ravel()
@@ -123,7 +122,7 @@ def judged_at(
         if made.next_mark is not None:
             step = min(step, -(-(made.next_mark - rows) // batch) * batch)
         rows += step
-        row = rows % (window.rows - 600)  # start over, like the next window
+        row = rows % (len(window) - 600)  # start over, like the next window
     return seen
 
 
@@ -345,7 +344,7 @@ def test_a_race_that_was_saved_and_restored_decides_the_same(judges_on, saves):
     for stop in [*sorted(set(saves)), 8000]:
         while rows < stop:
             if saved.next_mark is not None and rows >= saved.next_mark:
-                kept = judge(saved, lanes, window, rows % (window.rows - 600), rows, 8000)
+                kept = judge(saved, lanes, window, rows % (len(window) - 600), rows, 8000)
                 seen.append((rows, kept))
             rows = min(stop, saved.next_mark or stop)
         saved = restored(saved)

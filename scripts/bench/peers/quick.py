@@ -82,7 +82,7 @@ def loop_and_sklearn(workloads: Workloads) -> Pairs:
     By default scikit-learn shuffles, which causes random memory access and costs it half its speed; with ratios for both.
     """
     windows = workloads.sparse.windows
-    features = max(window.largest_index for window in windows) + 1
+    features = max(window.features for window in windows)
     rows = [(matrix(window, features), window.labels.copy()) for window in windows]
     return {
         f"loop_over_sklearn_{'averaged' if average else 'last'}{'_shuffling' if shuffle else ''}": (
@@ -116,9 +116,9 @@ def lanes_and_one_lane(workloads: Workloads) -> Pairs:
 
 def matrix(window: Window, features: int) -> Any:
     if not window.indices.size:
-        return window.values.reshape(window.rows, features)
+        return window.values.reshape(len(window), features)
     offsets = np.append(window.starts, window.stops[-1])
-    return csr_matrix((window.values, window.indices.view(np.int32), offsets), shape=(window.rows, features))
+    return csr_matrix((window.values, window.indices.view(np.int32), offsets), shape=(len(window), features))
 
 
 def sklearn_speed(rows: list[tuple[csr_matrix, Any]], average: bool, shuffle: bool) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from streampgs.kernels.rows import Rows, rows_at
+from streampgs.kernels.rows import Rows
 
 NOISE = 1000
 """Random features that are added to those of MAGIC."""
@@ -54,7 +54,7 @@ class Problem:
         )
 
     def visited_rows(self, order: NDArray[np.int64]) -> Rows:
-        return rows_at(self.table, order)
+        return self.table.at(order)
 
     @cached_property
     def table(self) -> Rows:

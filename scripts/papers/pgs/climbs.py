@@ -108,7 +108,7 @@ def climb(
     """Train a lane for each sigma on these rows until the last look, or until it is enough."""
     options = method.options(sigmas, seed)
     sample = rows.visited(subset[:_SAMPLE_ROWS])
-    sample.largest_index = rows.features - 1
+    sample.features = rows.features
     lanes = lanes_for(options, sample, "sparse" if rows.sparse else "dense")
     Engine(lanes_for(options, sample, "sparse" if rows.sparse else "dense")).advance(sample, 0, 1)  # load the loops
     engine = Engine(lanes)

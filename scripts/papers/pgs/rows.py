@@ -47,7 +47,6 @@ class Rows:
         window = Window()
         window.starts, window.stops = self.bounds[numbers], self.bounds[numbers + 1]
         window.indices, window.values, window.labels = self.indices, self.values, self.labels[numbers]
-        window.rows = len(numbers)
         return window
 
     def part(self, first: int, stop: int) -> Rows:

@@ -17,7 +17,7 @@ import numpy as np
 from streampgs.data.feature_maps.feature_map import FeatureMap, MappedRows, MapRecord
 from streampgs.kernels import feature_map_loop as loops
 from streampgs.kernels.randomness import key_of
-from streampgs.reading.window import Window
+from streampgs.kernels.rows import Rows
 
 _TABLE_NUMBERS = 1 << 23
 """Of the projections: features beyond share its rows."""
@@ -66,7 +66,7 @@ class FourierFeatures(FeatureMap):
         super().grow(record)
         self._extend()
 
-    def map_rows(self, window: Window, out: MappedRows) -> None:
+    def map_rows(self, window: Rows, out: MappedRows) -> None:
         # The table may be longer than the features that are known, but never shorter.
         loops.fourier_rows(*self.entries(window), self.record.inputs, self._frequencies, self._folding, out)
 
@@ -122,7 +122,7 @@ class Monomials(FeatureMap):
         super().grow(record)
         self._extend()
 
-    def map_rows(self, window: Window, out: MappedRows) -> None:
+    def map_rows(self, window: Rows, out: MappedRows) -> None:
         loops.polynomial_rows(
             *self.entries(window), self.record.inputs, self._parents, self._variables, self._factors, out
         )
@@ -166,6 +166,6 @@ class TensorSketch(FeatureMap):
     def width(self) -> int:
         return self._width
 
-    def map_rows(self, window: Window, out: MappedRows) -> None:
+    def map_rows(self, window: Rows, out: MappedRows) -> None:
         scale = math.sqrt(self.record.gamma)
         loops.sketch_rows(*self.entries(window), self.record.inputs, scale, self._keys, *self._tables, out)

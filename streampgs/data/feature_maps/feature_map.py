@@ -6,10 +6,9 @@ it but the record is saved, and rows are mapped again whenever they are read: fi
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,8 +16,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from streampgs.base.checks import require
+from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.options.commands import MOST_DEGREE, MOST_KERNEL_FEATURES
-from streampgs.reading.window import Window
 
 _MOST_INPUTS = 1 << 31
 _ROWS_AT_ONCE = 1 << 10
@@ -85,12 +84,12 @@ class FeatureMap(ABC):
         """Its part of a checkpoint, besides the record."""
         return {}
 
-    def learn(self, window: Window) -> bool:
+    def learn(self, window: Rows) -> bool:
         """From the rows of a window, before they are trained on. Whether there are more kernel features now."""
         return False
 
     @abstractmethod
-    def map_rows(self, window: Window, out: MappedRows) -> None:
+    def map_rows(self, window: Rows, out: MappedRows) -> None:
         """The kernel features of all rows of a window."""
 
     def grow(self, record: MapRecord) -> None:
@@ -103,28 +102,27 @@ class FeatureMap(ABC):
     def is_sparse(self) -> bool:
         return self.record.layout == "sparse"
 
-    def entries(self, window: Window) -> tuple[Any, ...]:
+    def entries(self, window: Rows) -> tuple[Any, ...]:
         """The rows as the loops take them."""
         return window.starts, window.stops, window.indices, window.values, self.is_sparse
 
-    def mapped(self, window: Window, reuse: bool = False) -> Window:
-        """The window with kernel features. `reuse`: it is valid until the next call."""
-        width, rows = self.width, window.rows
+    def mapped(self, window: AnyRows, reuse: bool = False) -> AnyRows:
+        """The rows with kernel features. `reuse`: it is valid until the next call."""
+        width, rows = self.width, len(window)
         room = self._room if reuse else _NO_ROWS
         if room.shape[0] < rows or room.shape[1] != width:
             self._room = room = _NO_ROWS  # free the old memory before the new is allocated
             room = np.empty((rows, width), np.float32)
             self._room = room if reuse else self._room
-        found = copy.copy(window)
         self.map_rows(window, room[:rows])
-        found.starts = np.arange(rows, dtype=np.int64) * width
-        found.stops = found.starts + width
-        found.indices, found.values = np.empty(0, np.uint32), room[:rows].reshape(-1)
-        found.entries, found.largest_index = rows * width, width - 1
-        return found
+        starts = np.arange(rows, dtype=np.int64) * width
+        return replace(
+            window, starts=starts, stops=starts + width, indices=np.empty(0, np.uint32),
+            values=room[:rows].reshape(-1), features=width,
+        )  # fmt: skip
 
-    def pieces(self, window: Window) -> Iterator[Window]:
+    def pieces(self, window: Rows) -> Iterator[Rows]:
         """The same for a few rows at a time, so that kernel features take little memory. Each piece is valid until the
         next."""
-        for first in range(0, window.rows, _ROWS_AT_ONCE):
-            yield self.mapped(window.part(first, min(window.rows, first + _ROWS_AT_ONCE)), reuse=True)
+        for first in range(0, len(window), _ROWS_AT_ONCE):
+            yield self.mapped(window.at(slice(first, first + _ROWS_AT_ONCE)), reuse=True)

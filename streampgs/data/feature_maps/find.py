@@ -10,8 +10,8 @@ from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, 
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
 from streampgs.data.feature_maps.supports import Arrays, Supports
 from streampgs.kernels.feature_map_loop import entry_sums
+from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
-from streampgs.reading.window import Window
 
 _SAMPLE_ROWS = 1 << 14
 
@@ -26,9 +26,9 @@ def map_of(record: MapRecord, arrays: Arrays | None = None) -> FeatureMap:
     return Monomials(record) if few else TensorSketch(record)
 
 
-def found_map(options: ModelOptions, layout: str, inputs: int, window: Window) -> FeatureMap:
+def found_map(options: ModelOptions, layout: str, inputs: int, window: Rows) -> FeatureMap:
     """`window`: the first rows, in visiting order; `inputs`: features of rows, as far as they are known."""
-    inputs = max(inputs, window.largest_index + 1)
+    inputs = max(inputs, window.features)
     gamma = automatic_gamma(window, inputs) if options.gamma == "auto" else float(options.gamma)
     assert options.kernel is not None
     record = MapRecord(
@@ -38,7 +38,7 @@ def found_map(options: ModelOptions, layout: str, inputs: int, window: Window) -
     return map_of(record)
 
 
-def automatic_gamma(window: Window, inputs: int) -> float:
+def automatic_gamma(window: Rows, inputs: int) -> float:
     """1 / (features · variance of all entries), like gamma='scale' of scikit-learn; 1 if all entries are the same."""
     starts, stops = window.starts[:_SAMPLE_ROWS], window.stops[:_SAMPLE_ROWS]
     total, squares = entry_sums(starts, stops, window.values)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streampgs.base.checks import require
 from streampgs.data.feature_maps.feature_map import FeatureMap, MappedRows, MapRecord
 from streampgs.kernels import support_loop as loops
-from streampgs.reading.window import Window
+from streampgs.kernels.rows import Rows
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -49,11 +49,11 @@ class Supports(FeatureMap):
     def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
         return f"support {place}"
 
-    def learn(self, window: Window) -> bool:
+    def learn(self, window: Rows) -> bool:
         """The rows of a window become supports. Those that are supports already do not, so that it makes no difference how
         often a window is opened."""
         before = len(self._rows)
-        for r in range(window.rows):
+        for r in range(len(window)):
             if len(self._rows) == self.record.most:
                 break
             start, stop = int(window.starts[r]), int(window.stops[r])
@@ -81,7 +81,7 @@ class Supports(FeatureMap):
         squares = [float(np.square(values.astype(np.float64)).sum()) for _, values in self._rows]
         self._squares = np.array(squares, np.float64)
 
-    def map_rows(self, window: Window, out: MappedRows) -> None:
+    def map_rows(self, window: Rows, out: MappedRows) -> None:
         record = self.record
         degree = record.degree if record.kernel == "polynomial" else 0
         loops.kernel_rows(

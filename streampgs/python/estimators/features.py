@@ -19,10 +19,10 @@ from streampgs.encoding.kinds.kind import Arrays
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import RowBlock
+from streampgs.kernels.rows import Rows
 from streampgs.model.scoring import TABLE
 from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.reading.array_slices import rows_a_slice
-from streampgs.reading.window import Window
 from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 _SAMPLE_ROWS = 1 << 16
@@ -49,33 +49,22 @@ def is_sparse(rows: Any) -> bool:
 Order = NDArray[np.int64] | None
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of features; row r has entries [bounds[r], bounds[r + 1])."""
-
-    bounds: NDArray[np.int64]
-    indices: NDArray[np.uint32] | None
-    """None: each row has a number for each feature."""
-    values: NDArray[np.float32]
-    features: int
+@dataclass(eq=False)
+class FeatureRows(Rows):
     clipped: int = 0
     """How many rows have a number that was clipped."""
 
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
 
-    @property
-    def matrix(self) -> Any:
-        """The rows as an array, or as a sparse matrix in CSR form."""
-        if self.indices is None:
-            return self.values.reshape(len(self), -1)
-        from scipy.sparse import csr_array
-
-        return csr_array((self.values, self.indices.astype(np.int64), self.bounds), shape=(len(self), self.features))
-
-    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """<w, x> for each row, a column for each row of weights."""
-        return np.asarray(self.matrix.astype(np.float64) @ weights.T)
+def feature_rows(
+    bounds: NDArray[np.int64],
+    indices: NDArray[np.uint32] | None,
+    values: NDArray[np.float32],
+    features: int,
+    clipped: int = 0,
+) -> FeatureRows:
+    """Row r has entries [bounds[r], bounds[r + 1]); without indices each row has a number for each feature."""
+    indices = np.empty(0, np.uint32) if indices is None else indices
+    return FeatureRows(bounds[:-1], bounds[1:], indices, values, features=features, clipped=clipped)
 
 
 @dataclass(frozen=True)
@@ -100,10 +89,22 @@ class Features:
     def features(self) -> int:
         return self.inputs if self.kernel is None else self.kernel.width
 
-    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
+    def rows(self, given: Any, order: Order = None) -> Iterator[FeatureRows]:
         """The rows in batches, as the model takes them; all of them, or some in this order."""
         found = self._of_table(given, order) if self.takes_tables else self._of_matrix(matrix_of(given), order)
         return found if self.kernel is None else self._mapped(self.kernel, found)
+
+    def matrix(self, rows: Rows) -> Any:
+        """The rows as an array, or as a sparse matrix in CSR form."""
+        if self.layout == "dense":
+            return rows.values.reshape(len(rows), -1)
+        from scipy.sparse import csr_array
+
+        return csr_array((rows.values, rows.indices.astype(np.int64), rows.bounds), shape=(len(rows), rows.features))
+
+    def scores(self, given: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """<w, x> for each row, a column for each row of weights."""
+        return np.concatenate([self.matrix(part).astype(np.float64) @ weights.T for part in self.rows(given)])
 
     def name_of(self, feature: int, columns: Sequence[str]) -> str:
         """The name of a feature. `columns`: those of a matrix."""
@@ -118,18 +119,18 @@ class Features:
         content."""
         if options.kernel is None:
             return self
-        first = _window(next(iter(self.rows(given, order))))
+        first = next(iter(self.rows(given, order)))
         return replace(self, kernel=found_map(options, self.layout, self.features, first))
 
-    def _mapped(self, kernel: FeatureMap, batches: Iterable[Rows]) -> Iterator[Rows]:
+    def _mapped(self, kernel: FeatureMap, batches: Iterable[FeatureRows]) -> Iterator[FeatureRows]:
         for rows in batches:
             clipped = rows.clipped
-            for piece in kernel.pieces(_window(rows)):
-                bounds = np.append(piece.starts, piece.entries)
-                yield Rows(bounds, None, piece.values.copy(), self.features, clipped)  # the next piece takes its memory
+            for piece in kernel.pieces(rows):
+                values = piece.values.copy()  # the next piece takes its memory
+                yield feature_rows(piece.bounds, None, values, self.features, clipped)
                 clipped = 0
 
-    def _of_matrix(self, given: Any, order: Order) -> Iterator[Rows]:
+    def _of_matrix(self, given: Any, order: Order) -> Iterator[FeatureRows]:
         encoder = None if self.encoding is None else Encoder(self.encoding)
         is_dense = self.inner_layout == "dense"
         if not is_dense and not is_sparse(given):
@@ -139,7 +140,7 @@ class Features:
         for numbers, part in _parts(given, order, min(_BATCH_ROWS, rows_a_slice(8 * self.inputs * is_dense))):
             if not is_dense:
                 bounds, indices = np.asarray(part.indptr, np.int64), part.indices.astype(np.uint32)
-                yield _finite(Rows(bounds, indices, _float32(part.data), self.inputs), numbers)
+                yield _finite(feature_rows(bounds, indices, _float32(part.data), self.inputs), numbers)
                 continue
             part = part.toarray() if is_sparse(part) else part
             if encoder is not None:
@@ -147,9 +148,9 @@ class Features:
                 continue
             values = _float32(np.where(np.isnan(part), 0.0, part))
             bounds = np.arange(len(part) + 1, dtype=np.int64) * self.inputs
-            yield _finite(Rows(bounds, None, values.ravel(), self.inputs), numbers)
+            yield _finite(feature_rows(bounds, None, values.ravel(), self.inputs), numbers)
 
-    def _of_table(self, given: Any, order: Order) -> Iterator[Rows]:
+    def _of_table(self, given: Any, order: Order) -> Iterator[FeatureRows]:
         assert self.encoding is not None
         assert order is None, "Arrow cannot reorder columns of all types"
         if not is_arrow(given):
@@ -190,17 +191,7 @@ def features_of_table(table: pa.Table, counted: NDArray[np.int64], options: Enco
     return Features("dense" if encoding.dense else "sparse", encoding.features, encoding, takes_tables=True)
 
 
-def _window(rows: Rows) -> Window:
-    window = Window()
-    window.rows, window.entries = len(rows), len(rows.values)
-    window.starts, window.stops = rows.bounds[:-1], rows.bounds[1:]
-    window.values = rows.values
-    window.indices = window.indices if rows.indices is None else rows.indices
-    window.largest_index = rows.features - 1
-    return window
-
-
-def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:
+def joined(parts: Iterable[FeatureRows], rows: int, features: Features) -> FeatureRows:
     """The rows of all batches, `rows` in number. Dense ones are copied as they come: they may be large."""
     if features.layout == "dense":
         values, first, clipped = np.empty(rows * features.features, np.float32), 0, 0
@@ -208,13 +199,15 @@ def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:
             values[first : first + len(part.values)] = part.values
             first += len(part.values)
             clipped += part.clipped
-        return Rows(np.arange(rows + 1, dtype=np.int64) * features.features, None, values, features.features, clipped)
+        return feature_rows(
+            np.arange(rows + 1, dtype=np.int64) * features.features, None, values, features.features, clipped
+        )
     found = list(parts)
-    lengths = np.concatenate([np.diff(part.bounds) for part in found])
+    lengths = np.concatenate([part.stops - part.starts for part in found])
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    indices = np.concatenate([part.indices for part in found if part.indices is not None])
+    indices = np.concatenate([part.indices for part in found])
     values, clipped = np.concatenate([part.values for part in found]), sum(part.clipped for part in found)
-    return Rows(bounds, indices, values, features.features, clipped)
+    return feature_rows(bounds, indices, values, features.features, clipped)
 
 
 # Tables.
@@ -303,20 +296,20 @@ def _float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
         return np.asarray(numbers, np.float32)
 
 
-def _checked(block: RowBlock, numbers: NDArray[np.int64], features: int) -> Rows:
+def _checked(block: RowBlock, numbers: NDArray[np.int64], features: int) -> FeatureRows:
     faulty = np.flatnonzero(block.faults)
     if faulty.size:
         raise _bad_row(int(numbers[faulty].min()))
     assert block.values is not None
     indices = None if block.indices is None else block.indices.view(np.uint32)
     clipped = int(np.count_nonzero(block.clipped))
-    return _finite(Rows(block.bounds, indices, _float32(block.values), features, clipped), numbers)
+    return _finite(feature_rows(block.bounds, indices, _float32(block.values), features, clipped), numbers)
 
 
-def _finite(rows: Rows, numbers: NDArray[np.int64]) -> Rows:
+def _finite(rows: FeatureRows, numbers: NDArray[np.int64]) -> FeatureRows:
     bad = np.flatnonzero(~np.isfinite(rows.values))
     if bad.size:
-        raise _bad_row(int(numbers[np.searchsorted(rows.bounds, bad, side="right") - 1].min()))
+        raise _bad_row(int(numbers[np.searchsorted(rows.stops, bad, side="right")].min()))
     return rows
 
 

@@ -20,7 +20,7 @@ from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import OFFSET, WEIGHT, RowBlock, label_name
-from streampgs.kernels.rows import Rows as RowsToVisit
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model.model import Model
 from streampgs.model.scoring import TABLE
@@ -30,8 +30,8 @@ from streampgs.options.solvers import SOLVERS
 from streampgs.packing.shards import write_shards
 from streampgs.python.api import train
 from streampgs.python.estimators.features import (
+    FeatureRows,
     Features,
-    Rows,
     features_of_matrix,
     features_of_table,
     is_arrow,
@@ -155,7 +155,7 @@ class Fitted:
     def scores(self, rows: Any, offsets: Any) -> Floats:
         """A column for each target."""
         if self.features is not None:
-            scores = np.concatenate([part.scores(self.weights) for part in self.features.rows(rows)]) + self.constants
+            scores = self.features.scores(rows, self.weights) + self.constants
             return scores if offsets is None else scores + offsets[:, np.newaxis]
         assert self.model is not None
         rows = rows if is_table(rows) or hasattr(rows, "tocsr") else np.asarray(rows)
@@ -209,7 +209,7 @@ def _fitted(before: Fitted | None, given: Given, chosen: Chosen, horizon: int | 
     )
 
 
-def _visited(given: Given, known: Features | None, chosen: Chosen) -> tuple[Features, Rows, RowsToVisit]:
+def _visited(given: Given, known: Features | None, chosen: Chosen) -> tuple[Features, FeatureRows, Rows]:
     """The rows in the order of their contents, one for each different content. Rows of a table are compared after they were
     encoded: until then all of them are there."""
     order = None if is_arrow(given.rows) else _distinct(given, given.rows)
@@ -217,7 +217,7 @@ def _visited(given: Given, known: Features | None, chosen: Chosen) -> tuple[Feat
     features = known or _learned(given, picks, chosen.encoding).with_kernel(given.rows, picks, chosen.model)
     rows = joined(features.rows(given.rows, picks), len(given.labels) if picks is None else len(picks), features)
     if order is None:
-        order = _distinct(given, rows.matrix)
+        order = _distinct(given, features.matrix(rows))
         picks = order.picks
     else:
         picks = np.arange(len(order.picks))
@@ -240,7 +240,7 @@ def _learned(given: Given, picks: NDArray[np.int64] | None, options: EncodingOpt
     return features_of_matrix(given.rows, picks, options)
 
 
-def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.int64], classes: int) -> RowsToVisit:
+def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.int64], classes: int) -> Rows:
     """`picks`: the place in `rows` of each different row. `classes`: 0 for numbers."""
     times = visits(order.weights)
     repeated = np.repeat(np.arange(len(times)), times)
@@ -250,10 +250,8 @@ def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.in
         weights = weights * given.factors[labels.astype(np.intp)]
     weights = weights / weights.mean()
     targets = 2.0 * labels - 1.0 if classes == 2 else labels
-    return RowsToVisit(
-        rows.bounds[picks], rows.bounds[picks + 1],
-        np.empty(0, np.uint32) if rows.indices is None else rows.indices,
-        rows.values, np.asarray(targets, np.float64),
+    return Rows(
+        rows.starts[picks], rows.stops[picks], rows.indices, rows.values, np.asarray(targets, np.float64),
         _NONE if (weights == 1.0).all() else weights,
         _NONE if given.offsets is None else given.offsets[of_given], features=rows.features,
     )  # fmt: skip
@@ -311,13 +309,13 @@ def _batches(given: Given, features: Features, clipped: list[int]) -> Iterator[p
     counted[given.counted] = True
     if weights is not None:
         weights = weights / weights[counted].mean()  # as in memory: sigma is for rows of weight 1
-    first = 0
+    first, is_dense = 0, features.layout == "dense"
     for rows in features.rows(given.rows):
         cut = slice(first, first + len(rows))
         block = RowBlock(
             np.zeros(len(rows), np.uint8), given.labels[cut, np.newaxis], _NONE if weights is None else weights[cut],
-            _NONE if offsets is None else offsets[cut], rows.bounds, rows.indices, rows.values,
-            features.features if rows.indices is None else None,
+            _NONE if offsets is None else offsets[cut], rows.bounds, None if is_dense else rows.indices,
+            rows.values, features.features if is_dense else None,
         )  # fmt: skip
         clipped.append(rows.clipped)
         first = cut.stop

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
-from streampgs.learn.lines import Lines, Scale
+from streampgs.learn.lines import Scale
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
@@ -48,7 +49,7 @@ class Visits(Learner):
             **self.stretches.fields,
         }
 
-    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         numbers, epoch = lines.numbers[first:stop], type(self).epoch
         assert epoch < MOST_EPOCHS
         visits, trail, weights, width = state["visits"], int(state["trail"][0]), state["weights"], len(state["weights"])

@@ -85,7 +85,7 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         window, first = self.window, self.cursor.row
         assert window is not None
         update = self.source.update_pass(self.cursor)
-        now[0].visited(window.plan, window.numbers[first:row].tolist(), row, window.rows, update)
+        now[0].visited(window.span, window.numbers[first:row].tolist(), row, len(window), update)
         advance_to(self, row)
 
     start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards

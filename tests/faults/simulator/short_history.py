@@ -65,10 +65,8 @@ class _Source:
 
     def window(self, cursor: Cursor, stop: Any) -> Window:
         plan, numbers = self._history.planned(cursor.at_row(0), self._known)
-        window = Window()
-        window.plan, window.rows = plan, len(numbers)
-        window.number_rows = lambda: numbers
-        return window
+        places = np.arange(len(numbers))
+        return Window(places, places + 1, number_rows=lambda: numbers, span=plan)
 
     def release(self, window: Window) -> None:
         pass
@@ -119,10 +117,10 @@ class _Training:
         worker = self.worker
         window = worker.open(None)  # type: ignore[arg-type]
         assert window is not None
-        assert window.plan is not None
+        assert window.span is not None
         first = worker.cursor.row
-        stop = min(window.rows, first + rows)
-        numbers, epoch = window.numbers[first:stop].tolist(), window.plan.start.epoch
+        stop = min(len(window), first + rows)
+        numbers, epoch = window.numbers[first:stop].tolist(), window.span.start.epoch
         trail, width = int(self.state["trail"]), self.features + 1
         visits, weights = self.state["visits"], self.state["weights"]
         for number in numbers:
@@ -130,7 +128,7 @@ class _Training:
             visits[number * _EPOCHS + epoch] += 1
             weights[number % width] += trail
         self.state["trail"][...] = trail
-        self._follow(window.plan.start, numbers)
+        self._follow(window.span.start, numbers)
         self.rows += stop - first
         worker.advance_to(stop)
         worker.release()

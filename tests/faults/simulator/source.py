@@ -37,12 +37,11 @@ class SimulatedSource(ShardSource):
             return None
         plan = self._schedule.window(cursor.at_row(0))
         window = Window()
-        window.plan = plan
-        window.rows = window.entries = plan.pieces.rows()
-        window.starts = np.arange(window.rows)
+        window.span = plan
+        window.starts = np.arange(plan.pieces.rows())
         window.stops = window.starts + 1
-        window.indices = np.zeros(window.rows, np.uint32)
-        window.values = np.ones(window.rows, np.float32)
+        window.indices = np.zeros(len(window), np.uint32)
+        window.values = np.ones(len(window), np.float32)
         window.number_rows = partial(_row_numbers, plan, self._catalog)
         self._label(plan, window)
         Visits.epoch = plan.start.epoch
@@ -59,9 +58,9 @@ class SimulatedSource(ShardSource):
             first = sum(content.rows[:inside])
             labels += [label_of(content, first + int(row)) for row in range(start, stop)]
         encoding = self._rules.columns.encoding
-        window.largest_index = (encoding.features if isinstance(encoding, Encoding) else width) - 1
-        window.labels = np.empty(window.rows)
-        window.labels[shuffled(np.uint64(plan.shuffle_key), window.rows)] = self._coded(labels)
+        window.features = encoding.features if isinstance(encoding, Encoding) else width
+        window.labels = np.empty(len(window))
+        window.labels[shuffled(np.uint64(plan.shuffle_key), len(window))] = self._coded(labels)
 
     def _content(self, number: int) -> Content:
         shard = self._catalog.shards[number]
