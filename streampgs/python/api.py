@@ -35,7 +35,7 @@ from streampgs.packing.options import PackOptions
 from streampgs.python.keywords import public
 from streampgs.python.progress import shown
 from streampgs.python.rows_in_memory import (
-    Rows,
+    GivenRows,
     column_names,
     labelled_rows,
     paths_in,
@@ -120,7 +120,7 @@ def train(
             raise OptionError(
                 "a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)"
             )
-        parts["data"] = Rows(data, _named(arrays, options))
+        parts["data"] = GivenRows(data, _named(arrays, options))
     elif arrays:
         found = f"an array for '{next(iter(arrays))}', but the rows are in files"
         raise OptionError(found, "name a column of the files instead")
@@ -169,7 +169,7 @@ def resume(
         return _supervised(work, folder, progress, observer, stop)
 
 
-def _with_labels(run: Path, keyword: str, rows: Any) -> Rows:
+def _with_labels(run: Path, keyword: str, rows: Any) -> GivenRows:
     """Rows in memory for a run, with the names that its label and weight have."""
     options = RunFolder(run).run_record().options
     if isinstance(rows, tuple) and options.label_expressions:
@@ -293,7 +293,7 @@ def inspect(target: Any, **options: Any) -> dict[str, Any]:
     from streampgs.model.inspection import inspected
 
     sources = paths_in(target)
-    with temporary_shards(Rows(target)) if sources is None else nullcontext(sources) as found:
+    with temporary_shards(GivenRows(target)) if sources is None else nullcontext(sources) as found:
         return inspected(found, options)
 
 
@@ -319,7 +319,7 @@ def _sources(model: Model, data: Any, given: dict[str, Any]) -> Iterator[tuple[l
     if "offset" in arrays and options.offset is None:
         raise OptionError("offset for a model that was trained without one", "leave it out")
     names = {"label": options.labels[0], "weight": options.weight or "weight", "offset": options.offset or "offset"}
-    rows = Rows(data, {names.get(name, name): values for name, values in arrays.items()})
+    rows = GivenRows(data, {names.get(name, name): values for name, values in arrays.items()})
     if "label" in arrays:
         options = replace(options, label_expressions=())  # the array has its values
     expected = ExpectedRows(model.encoding, model.layout, model.features)

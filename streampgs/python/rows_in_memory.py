@@ -35,7 +35,7 @@ def paths_in(data: Any) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GivenRows:
     data: Any
     added: Mapping[str, Any] = field(default_factory=dict)
     """Arrays for columns that the data lack, by the name of the column."""
@@ -48,18 +48,18 @@ class Rows:
         return str(out)
 
 
-def labelled_rows(data: Any, label: str, weight: str, keyword: str) -> Rows:
+def labelled_rows(data: Any, label: str, weight: str, keyword: str) -> GivenRows:
     """A table, or a tuple of rows, labels and maybe weights. `keyword`: the argument that gave them."""
     is_tuple = isinstance(data, tuple) and len(data) in (2, 3) and not isinstance(data[1], pa.RecordBatch)
     if is_tuple and getattr(data[1], "ndim", 1) != 2:
-        return Rows(data[0], dict(zip((label, weight), data[1:], strict=False)))
+        return GivenRows(data[0], dict(zip((label, weight), data[1:], strict=False)))
     data = plain_source(data)
     if is_matrix(data):
         raise OptionError(f"{keyword} is a matrix without labels", f"give it with its labels: {keyword}=(X, y)")
-    return Rows(data)
+    return GivenRows(data)
 
 
-def write_into_new_run(run: Path, parts: Mapping[str, Rows]) -> dict[str, str]:
+def write_into_new_run(run: Path, parts: Mapping[str, GivenRows]) -> dict[str, str]:
     """Write the parts, 'data' or 'validation', to folders of a run that is about to start. Returns their folders."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
@@ -77,7 +77,7 @@ def write_into_new_run(run: Path, parts: Mapping[str, Rows]) -> dict[str, str]:
         return {name: rows.write(run / name) for name, rows in parts.items()}
 
 
-def write_into_run(run: Path, rows: Rows) -> str:
+def write_into_run(run: Path, rows: GivenRows) -> str:
     """Write rows to a new folder of a run: the first one that the run does not use yet."""
     folder = RunFolder(run)
     with RunLock(run):
@@ -103,7 +103,7 @@ def _is_of_others(folder: Path) -> bool:
 
 
 @contextmanager
-def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_of) -> Iterator[list[str]]:
+def temporary_shards(rows: GivenRows, as_batches: Callable[[Any], Batches] = batches_of) -> Iterator[list[str]]:
     """Errors do not name the temporary files: a user does not know them."""
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
         try:
