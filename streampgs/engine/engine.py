@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from streampgs.base.errors import OptionError
 from streampgs.kernels.rows import Rows
-from streampgs.learn.lanes import Group, Lanes, have_converged, refuse_stopped
-from streampgs.learn.learner import Passes
-from streampgs.learn.state import Merge, State
+from streampgs.learn.lanes import Group, Lanes
+from streampgs.learn.learner import Passes, merge, spread, step
+from streampgs.learn.state import Merge, State, copies_of, sizes_of
 
 # A round is at most one part in so many of the steps before it.
 _SEEN_BEFORE = 20
@@ -81,12 +81,12 @@ class Engine:
             until = min(end, row + batch * (min(steps_left, alone) if alone > 0 else steps_left))
             for group in groups:
                 if not _joined_later(group):
-                    group.learner.step(group.state, lines, row, until)
+                    step(group.learner, group.state, lines, row, until)
             row = until
         for group in groups:
             if _joined_later(group):
-                group.learner.step(group.state, lines, first, row)
-        refuse_stopped(self.lanes)
+                step(group.learner, group.state, lines, first, row)
+        self.lanes.refuse_stopped()
         return row
 
     def reach_epoch(self, epoch: int) -> bool:
@@ -95,8 +95,8 @@ class Engine:
         groups = self.lanes.groups
         moved = [g.learner.reach_epoch(g.state, epoch) for g in groups if isinstance(g.learner, Passes)]
         if any(moved):
-            refuse_stopped(self.lanes)
-        return any(moved) and have_converged(self.lanes)
+            self.lanes.refuse_stopped()
+        return any(moved) and self.lanes.have_converged()
 
     def _round(self, lines: Rows, first: int, rows: int) -> int:
         """Worker k steps over rows [first + k·rows, first + (k+1)·rows)."""
@@ -105,15 +105,15 @@ class Engine:
         self._copies = [copies for copies in self._copies if any(copies.of is group.state for group in groups)]
         self._copies = [self._ready_copies(group) for group in groups]
 
-        def step(worker: int) -> None:
+        def work(worker: int) -> None:
             own = first + worker * rows
             for group, copies in zip(groups, self._copies, strict=True):
                 state = copies.states[worker - 1] if worker else group.state
-                group.learner.step(state, lines, own, own + rows, workers)
+                step(group.learner, state, lines, own, own + rows, workers)
 
-        self.crew.each(step, workers)
+        self.crew.each(work, workers)
         for group, copies in zip(groups, self._copies, strict=True):
-            group.learner.merge(group.state, copies.states, self.crew.each)
+            merge(group.learner, group.state, copies.states, self.crew.each)
             copies.steps = int(group.state["steps"])
         return first + workers * rows
 
@@ -122,9 +122,10 @@ class Engine:
         learner, state = group.learner, group.state
         copies = next((copies for copies in self._copies if copies.of is state), None)
         if copies is None:
-            copies = _Copies(state, -1, learner.copies(self.lanes.features + 1, self.crew.workers - 1))
+            sizes = sizes_of(self.lanes.features + 1, learner.width)
+            copies = _Copies(state, -1, copies_of(learner.fields, sizes, self.crew.workers - 1))
         if copies.steps != int(state["steps"]):
-            learner.spread(state, copies.states, self.crew.each)
+            spread(learner, state, copies.states, self.crew.each)
         return copies
 
     def _refuse_unmet_needs(self) -> None:

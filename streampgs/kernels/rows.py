@@ -89,9 +89,12 @@ AnyRows = TypeVar("AnyRows", bound=Rows)
 """Rows, or a window."""
 
 
-def empty_row() -> Rows:
-    """One row without entries, to compile loops with."""
-    return Rows(np.zeros(1, np.int64), np.zeros(1, np.int64), labels=np.ones(1))
+def empty_row(sparse: bool) -> Rows:
+    """One row without entries, to compile loops with; its table is a row with one entry."""
+    first = np.zeros(1, np.int64)
+    index = np.zeros(1 if sparse else 0, np.uint32)
+    table = Rows(first, first + 1, index, np.ones(1, np.float32), np.ones(1), features=1)
+    return Rows(first, first, labels=np.ones(1), table=table)
 
 
 def joined(parts: Iterable[Rows]) -> Rows:

@@ -19,10 +19,19 @@ from streampgs.kernels import composite_loop as loops
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import RowLearner, StepChange
+from streampgs.learn.learner import StepChange
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import AVERAGE, LAST, SUFFIX, PgsCandidates, PgsOptions, dual_factor, usual_sigma
+from streampgs.learn.pgs_options import (
+    AVERAGE,
+    LAST,
+    SUFFIX,
+    DualAverager,
+    PgsCandidates,
+    PgsOptions,
+    dual_factor,
+    usual_sigma,
+)
 from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
@@ -89,7 +98,7 @@ class CompositeCandidates(PgsCandidates):
         return replace(begun, own=replace(begun.own, l1_steps=0.0))
 
 
-class Composite(RowLearner):
+class Composite(DualAverager):
     """Lanes that differ in l1, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = CompositeOptions
@@ -126,10 +135,8 @@ class Composite(RowLearner):
         return {"numbers": whole, "known": whole[:, -1], **views}
 
     def check(self, state: State) -> None:
-        require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")
+        super().check(state)
         require(bool((state["known"] <= state["steps"]).all()), "sums of steps to come")
-        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
-        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
 
     # Steps.
 
@@ -153,10 +160,6 @@ class Composite(RowLearner):
         if over:
             self.stretches.begin(state)
         return over
-
-    def change_steps(self, state: State, change: StepChange) -> None:
-        self.settle(state)
-        state["dual"] *= np.array([dual_factor(s, change, int(state["steps"])) for s in self.specs])
 
     # Results.
 

@@ -27,10 +27,10 @@ from streampgs.kernels import coordinate_loop as loops
 from streampgs.kernels.randomness import key_of, random_words, shuffled
 from streampgs.kernels.rows import Columns, Rows
 from streampgs.kernels.smooth_losses import SMOOTH_LOSSES
-from streampgs.learn.averaging import Tallies
+from streampgs.learn.averaging import NoStretches, Tallies
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Certified, HoldsOut, Learner, Passes
+from streampgs.learn.learner import Candidates, Certified, HoldsOut, Learner, Passes, refuse_divergence
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
@@ -92,7 +92,7 @@ class CoordinateCandidates(Candidates):
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         _refuse_unbounded_curvature(options.solver, base.loss)
-        return [replace(base, own=CoordinateOptions(0.0))]
+        return [replace(base, intercept=1.0, own=CoordinateOptions(0.0))]
 
 
 def _refuse_unbounded_curvature(solver: str, loss: str) -> None:
@@ -188,28 +188,19 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
             **{name: counter(Merge.REFUSED) for name in ("epoch", "measured", "released", "problem", "entries")},
             "steps": counter(Merge.MEAN),
         }
+        self.stretches = NoStretches({})
         self._loops = loops.loops_for(LOSSES[self.spec.loss], self.spec.loss)
         self._table: Rows | None = None
         self._problem: Problem | None = None
 
     @classmethod
-    def most_lanes(cls, norm: PNorm) -> int:
-        return 64
-
-    @classmethod
-    def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        learner = cls([replace(spec, intercept=1.0)])
-        index = np.zeros(1 if spec.layout == "sparse" else 0, np.uint32)
-        row = Rows(np.zeros(1, np.int64), np.ones(1, np.int64), index, np.ones(1, np.float32), np.ones(1), features=1)
-        learner.sweep(learner.init(2), row)
+    def widths(cls, norm: PNorm) -> Sequence[int]:
+        return range(1, 65)
 
     def check(self, state: State) -> None:
         require(bool(state["measured"] <= 1 and state["released"] <= 1), "a flag above 1")
         slack = _ROUNDING * np.maximum(np.abs(state["objective"]), state["at_zero"]) + _MOST_UNCENTRED
         require(bool((state["bound"] <= state["objective"] + slack).all()), "an objective below its lower bound")
-
-    def step(self, state: State, lines: Rows, first: int, stop: int, copies: int = 1) -> None:
-        self.run(state, lines, first, stop, copies)
 
     def run(self, state: State, lines: Rows, first: int, stop: int, copies: int) -> None:
         """Rows are looked at together, where the epoch ends."""
@@ -223,14 +214,8 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
         if self._table is None:  # there was no row
             return False
         self.sweep(state, self._table)
-        self.refuse_divergence(state)
+        refuse_divergence(self, state)
         return True
-
-    def holds_out(self, state: State) -> bool:
-        return bool(self.spec.own.holds_out and not state["released"])
-
-    def release_rows(self, state: State) -> None:
-        state["released"][...] = 1
 
     def sweep(self, state: State, rows: Rows, order: NDArray[np.int64] | None = None) -> None:
         """One sweep over the columns of these rows, in a random order or in this one."""
@@ -290,9 +275,6 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
         """The run may continue with other candidates, which are compared again and have other optima."""
         state["released"][...] = 0
         state["problem"][...] = 0
-
-    def fade_averages(self, state: State, steps: int) -> None:
-        """There are none."""
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         return np.array(state["weights"][slice(None) if at is None else at, lane])

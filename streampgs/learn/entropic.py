@@ -18,16 +18,15 @@ from streampgs.kernels import entropic_loop as loops
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import RowLearner, StepChange
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import (
     AVERAGE,
     SUFFIX,
+    DualAverager,
     PgsCandidates,
     PgsOptions,
     automatic_t0,
-    dual_factor,
     usual_sigma,
 )
 from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Role, State, counter
@@ -77,7 +76,7 @@ class EntropicCandidates(PgsCandidates):
         return False
 
 
-class Entropic(RowLearner):
+class Entropic(DualAverager):
     """Lanes that differ in the ball, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = EntropicOptions
@@ -96,20 +95,11 @@ class Entropic(RowLearner):
         for column, s in enumerate(specs):
             self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, s.own.ball
 
-    def check(self, state: State) -> None:
-        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
-        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
-
     def steps(self) -> Steps:
         return loops.steps_for(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["dual"], state["iterate_sum"], NOTHING
-
-    def change_steps(self, state: State, change: StepChange) -> None:
-        """λ and its divisor are multiplied by the same number, so w stays."""
-        steps = int(state["steps"])
-        state["dual"] *= np.array([dual_factor(s, change, steps) for s in self.specs])
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         chosen = slice(None) if at is None else at

@@ -316,8 +316,6 @@ class Smidas(StepLearner):
         """Make up the shrinking of the last steps."""
         smidas_loop.settle(*self.arrays(state), int(state["steps"]), self.parameters)
 
-    rebuild = settle
-
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """Of the last step, as if it had shrunk θ."""
         dual, raised = (np.ascontiguousarray(state[name][:, [lane]].T) for name in ("dual", "raised"))

@@ -19,10 +19,10 @@ from streampgs.kernels import support_loop as loops
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, RowLearner, StepChange
+from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, dual_factor, sigmas_of
+from streampgs.learn.pgs_options import AVERAGE, SUFFIX, DualAverager, PgsCandidates, automatic_t0, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
@@ -62,7 +62,7 @@ class KernelCandidates(PgsCandidates):
         return replace(options, loss=leader.loss)
 
 
-class KernelSolver(RowLearner):
+class KernelSolver(DualAverager):
     """Lanes that differ in sigma, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = KernelSolverOptions
@@ -83,10 +83,6 @@ class KernelSolver(RowLearner):
         self.parameters[loops.SIGMA] = [s.sigma for s in specs]
         self.parameters[loops.T0] = [s.own.t0 for s in specs]
 
-    def check(self, state: State) -> None:
-        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
-        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
-
     def steps(self) -> Steps:
         return loops.steps_for(self.spec.layout)
 
@@ -102,12 +98,6 @@ class KernelSolver(RowLearner):
         if self.stretches.is_over(state):
             self.settle(state)
         return super().end_stretch(state)
-
-    def change_steps(self, state: State, change: StepChange) -> None:
-        """λ and its divisor are multiplied by the same number, so w stays."""
-        steps = int(state["steps"])
-        self.settle(state)
-        state["dual"] *= np.array([dual_factor(s, change, steps) for s in self.columns])
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         chosen = (slice(None) if at is None else at, lane)

@@ -19,11 +19,13 @@ from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import (
     Certified,
+    ChangesSteps,
     Converges,
     HoldsOut,
     StepChange,
     Stops,
     lane_spec,
+    learned,
     learner_named,
 )
 from streampgs.learn.state import State
@@ -99,8 +101,8 @@ class Lanes:
         if features <= self.features:
             return
         for group in self.groups:
-            learner = group.learner
-            group.state = states.grow(learner.fields, group.state, learner.sizes(features + 1))
+            sizes = states.sizes_of(features + 1, group.learner.width)
+            group.state = states.grow(group.learner.fields, group.state, sizes)
         self.features = features
 
     def keep(self, lanes: Sequence[int]) -> None:
@@ -180,7 +182,8 @@ class Lanes:
         steps = [int(self._state_of(lane)[0]["steps"]) for lane in range(len(self))]
         for group in self.groups:
             group.state = dict(group.state)
-            group.learner.change_steps(group.state, change)
+            if isinstance(group.learner, ChangesSteps):
+                group.learner.change_steps(group.state, change)
         pairs = zip(self.specs, steps, strict=True)
         self._respecify([learner_named(s.learner).candidates.with_steps(s, change, taken) for s, taken in pairs])
 
@@ -217,10 +220,53 @@ class Lanes:
         """The SHA-256 of what all lanes learned, one after the other."""
         digest = hashlib.sha256()
         for group, column in map(self.place, range(len(self))):
-            learned = group.learner.learned(group.state, column)
-            for first in range(0, len(learned), _PART):
-                digest.update(learned[first : first + _PART].tobytes())
+            vector = learned(group.learner, group.state, column)
+            for first in range(0, len(vector), _PART):
+                digest.update(vector[first : first + _PART].tobytes())
         return digest.hexdigest()
+
+    def relative_gap(self) -> float | None:
+        """The largest of all lanes; None if one is not known."""
+        gaps = [
+            group.learner.relative_gap(group.state, lane) if isinstance(group.learner, Certified) else None
+            for group in self.groups
+            for lane in range(len(group.learner.specs))
+        ]
+        known = [gap for gap in gaps if gap is not None]
+        return max(known) if known and len(known) == len(gaps) else None
+
+    def have_converged(self) -> bool:
+        """Whether more epochs over the same rows would hardly change any lane."""
+        return all(isinstance(g.learner, Converges) and g.learner.has_converged(g.state) for g in self.groups)
+
+    def diverged_places(self) -> set[int]:
+        """The places of the candidates with a lane that has diverged."""
+        places = enumerate(map(self.place, range(len(self))))
+        return {lane // self._targets for lane, (group, column) in places if group.has_stopped(column)}
+
+    @property
+    def _targets(self) -> int:
+        return len({spec.target for spec in self.specs}) or 1
+
+    def refuse_stopped(self) -> None:
+        """If all candidates have diverged."""
+        if len(self) and len(self.diverged_places()) * self._targets == len(self):
+            raise Diverged(
+                f"the numbers left the range of training before step {self.steps:,}",
+                self.groups[0].learner.remedy_of_divergence,
+            )
+
+    # Rows that are held out to compare candidates.
+
+    def hold_out(self) -> bool:
+        """Whether rows are held out now."""
+        return any(isinstance(g.learner, HoldsOut) and g.learner.holds_out(g.state) for g in self.groups)
+
+    def release_rows(self) -> None:
+        """Train on the rows that were held out, too."""
+        for group in self.groups:
+            if isinstance(group.learner, HoldsOut):
+                group.learner.release_rows(group.state)
 
     # Memory.
 
@@ -271,8 +317,7 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
         own = {name: f"{number}.{name}" for name in group.learner.fields}
         require(set(own.values()) <= arrays.keys(), f"arrays of {len(groups)} groups only")
         saved = {name: arrays[full] for name, full in own.items()}
-        sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
-        state = states.from_saved(group.learner.fields, saved, sizes)
+        state = states.from_saved(group.learner.fields, saved, states.sizes_of(features + 1, len(lanes)))
         require(int(state["steps"]) <= _MOST_STEPS, f"{state['steps']} steps")
         if len(lanes) == group.learner.width and not any(field.pack for field in group.learner.fields.values()):
             group.state = state  # large states are not copied
@@ -285,58 +330,6 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
     return groups
 
 
-def diverged_places(lanes: Lanes) -> set[int]:
-    """The places of the candidates with a lane that has diverged."""
-    targets, places = _targets(lanes), enumerate(map(lanes.place, range(len(lanes))))
-    return {lane // targets for lane, (group, column) in places if group.has_stopped(column)}
-
-
-def _targets(lanes: Lanes) -> int:
-    return len({spec.target for spec in lanes.specs}) or 1
-
-
-def refuse_stopped(lanes: Lanes) -> None:
-    """If all candidates have diverged."""
-    if len(lanes) and len(diverged_places(lanes)) * _targets(lanes) == len(lanes):
-        raise Diverged(
-            f"the numbers left the range of training before step {lanes.steps:,}",
-            lanes.groups[0].learner.remedy_of_divergence,
-        )
-
-
-def relative_gap(lanes: Lanes) -> float | None:
-    """The largest of all lanes; None if one is not known."""
-    gaps = [
-        group.learner.relative_gap(group.state, lane) if isinstance(group.learner, Certified) else None
-        for group in lanes.groups
-        for lane in range(len(group.learner.specs))
-    ]
-    known = [gap for gap in gaps if gap is not None]
-    return max(known) if known and len(known) == len(gaps) else None
-
-
-def have_converged(lanes: Lanes) -> bool:
-    """Whether more epochs over the same rows would hardly change any lane."""
-    return all(isinstance(g.learner, Converges) and g.learner.has_converged(g.state) for g in lanes.groups)
-
-
-def holds_out(lanes: Lanes) -> bool:
-    """Whether rows are held out now."""
-    return any(isinstance(g.learner, HoldsOut) and g.learner.holds_out(g.state) for g in lanes.groups)
-
-
-def release_rows(lanes: Lanes) -> None:
-    """Train on the rows that were held out, too."""
-    for group in lanes.groups:
-        if isinstance(group.learner, HoldsOut):
-            group.learner.release_rows(group.state)
-
-
-def from_zero(spec: LaneSpec, length: float) -> LaneSpec:
-    """The spec of a lane that begins, like this one did, on rows whose mean ‖x‖² is `length` times as large."""
-    return learner_named(spec.learner).candidates.from_zero(spec, length)
-
-
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:
     """The numbers of the lanes of each group: lanes with everything in common, as many as the widest loop takes."""
     alike: dict[tuple[object, ...], list[int]] = {}
@@ -344,6 +337,6 @@ def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:
         alike.setdefault(spec.group, []).append(number)
     groups = []
     for numbers in alike.values():
-        most = learner_named(specs[numbers[0]].learner).most_lanes(specs[numbers[0]].norm)
+        most = learner_named(specs[numbers[0]].learner).widths(specs[numbers[0]].norm)[-1]
         groups += [numbers[first : first + most] for first in range(0, len(numbers), most)]
     return groups

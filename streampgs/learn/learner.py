@@ -27,7 +27,7 @@ from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lines import NOTHING, Scale, rows_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, Array, Each, Fields, Role, Sizes, State
+from streampgs.learn.state import Array, Each, Fields, Role, State
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.solvers import LEARNERS
@@ -87,7 +87,7 @@ class Candidates(ABC):
         return spec
 
     def with_steps(self, spec: LaneSpec, change: StepChange, steps: int) -> LaneSpec:
-        """The spec of a lane that continues with other steps, and whose weights stay: see Learner.change_steps."""
+        """The spec of a lane that continues with other steps, and whose weights stay: see ChangesSteps."""
         return spec
 
     def from_zero(self, spec: LaneSpec, length: float) -> LaneSpec:
@@ -106,28 +106,20 @@ class Learner(ABC):
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates]
+    remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         self.specs = tuple(specs)
         self.spec = specs[0]
         """For everything that the lanes have in common."""
-        self.width = self.width_for(self.spec.norm, len(specs))
-        """Columns of the arrays: may be more than there are lanes; the others repeat the last lane and are not used."""
-        if len({spec.group for spec in specs}) != 1 or len(specs) > self.most_lanes(self.spec.norm):
+        if len({spec.group for spec in specs}) != 1 or len(specs) > self.widths(self.spec.norm)[-1]:
             raise ValueError(f"{len(specs)} lanes that do not belong together")
+        self.width = width_for(type(self), self.spec.norm, len(specs))
+        """Columns of the arrays: may be more than there are lanes; the others repeat the last lane and are not used."""
         self.fields: Fields = {}
         self.stretches = Stretches({})
         self.columns = [specs[min(column, len(specs) - 1)] for column in range(self.width)]
         """The spec of each column."""
-
-    def target_parameters(self, rows: int) -> Vector:
-        """An array of parameters whose first rows are those of kernels/row_steps.py."""
-        found = np.zeros((rows, self.width))
-        for column, s in enumerate(self.columns):
-            positive = math.nan if s.target.positive is None else s.target.positive
-            own = s.shape, s.target.column, positive, 1.0 / s.scale, s.base / s.scale
-            found[[SHAPE, LABEL, CLASS, UNIT, BASE], column] = own
-        return found
 
     # Each learner writes these.
 
@@ -144,47 +136,22 @@ class Learner(ABC):
     # These have defaults.
 
     @classmethod
-    def most_lanes(cls, norm: PNorm) -> int:
-        """How many lanes a group may have."""
-        return 16
-
-    @classmethod
-    def width_for(cls, norm: PNorm, lanes: int) -> int:
-        return lanes
-
-    @classmethod
-    def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        """Compile, or load from the cache, all that training needs."""
-        _rehearse(cls([spec] * lanes))
-
-    def step(self, state: State, lines: Rows, first: int, stop: int, copies: int = 1) -> None:
-        """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
-        while first < stop:
-            until = stop if copies > 1 else min(stop, first + self.steps_left(state) * self.spec.batch)
-            self.run(state, lines, first, until, copies)
-            first = until
-            if copies == 1:
-                self.refuse_divergence(state)
-                self.end_stretch(state)
-
-    def steps_left(self, state: State) -> int:
-        """Until `end_stretch` has work to do: a function of the step count alone."""
-        return self.stretches.steps_left(state)
-
-    def sizes(self, coordinates: int) -> Sizes:
-        return {COORDINATE: coordinates, LANE: self.width}
+    def widths(cls, norm: PNorm) -> Sequence[int]:
+        """How many columns its arrays may have, in ascending order; the last number is the largest group of lanes."""
+        return range(1, 17)
 
     def init(self, coordinates: int) -> State:
-        return states.fresh(self.fields, self.sizes(coordinates))
+        return states.fresh(self.fields, states.sizes_of(coordinates, self.width))
 
     def check(self, state: State) -> None:
         """Raise ValueError for numbers that no training can have left, beyond what the fields say."""
 
     def settle(self, state: State) -> None:
-        """Bring lazily computed fields up to date: before a merge or a restart."""
+        """Bring fields that are computed lazily, or from others, up to date: before and after a merge and a restart."""
 
-    def rebuild(self, state: State) -> None:
-        """Compute derived fields again: after a merge or a restart."""
+    def steps_left(self, state: State) -> int:
+        """Until `end_stretch` has work to do: a function of the step count alone."""
+        return self.stretches.steps_left(state)
 
     def end_stretch(self, state: State) -> bool:
         """Do the work of this step count, if there is any; a function of the state, never of where a call ends."""
@@ -193,62 +160,100 @@ class Learner(ABC):
         self.stretches.begin(state)
         return True
 
-    def copies(self, coordinates: int, count: int) -> list[State]:
-        return states.copies_of(self.fields, self.sizes(coordinates), count)
-
-    def spread(self, state: State, copies: Sequence[State], each: Each) -> None:
-        """Let the copies of other workers continue from the state."""
-        states.spread(self.fields, state, copies)
-
-    def merge(self, state: State, copies: Sequence[State], each: Each) -> None:
-        """Put the copies' changes into the state, and let the copies continue from there."""
-        for one in (state, *copies):
-            self.settle(one)
-        states.merge(self.fields, state, copies)
-        self.rebuild(state)
-        self.refuse_divergence(state)
-        self.end_stretch(state)
-        self.spread(state, copies, each)
-
     def restart_averages(self, state: State) -> None:
         """Averages and certificate begin again here; the steps continue."""
         self.settle(state)
         states.empty_averages(self.fields, state)
         state["stretch_began"][...] = state["steps"]
-        self.rebuild(state)
+        self.settle(state)
 
     def fade_averages(self, state: State, steps: int) -> None:
         """The steps so far count less in averages and certificate from now on: as if so many of them were forgotten, but at
         least half. The lane must keep its averages whole."""
         self.settle(state)
         self.stretches.fade(state, steps)
-        self.rebuild(state)
-
-    def change_steps(self, state: State, change: StepChange) -> None:
-        """Before all lanes continue with other steps."""
+        self.settle(state)
 
     def tallies(self, state: State, lane: int) -> Tallies:
         return self.stretches.tallies(state, lane)
 
-    def learned(self, state: State, lane: int) -> Vector:
-        """The vector that identifies the lane's training; digests are made of it."""
-        name = next(name for name, field in self.fields.items() if field.role is Role.DUAL)
-        return np.asarray(state[name][:, lane])
 
-    @cached_property
-    def _few_numbers(self) -> list[str]:
-        """The arrays of each lane that do not grow with the features; fields of a pack are one array."""
-        fields = self.fields.items()
-        few = [(name, field) for name, field in fields if LANE in field.axes and COORDINATE not in field.axes]
-        return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
+# The same for all learners.
 
-    def refuse_divergence(self, state: State) -> None:
-        if not all(np.isfinite(state[name]).all() for name in self._few_numbers):
-            raise Diverged(
-                f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
-            )
 
-    remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
+def width_for(learner: type[Learner], norm: PNorm, lanes: int) -> int:
+    """The columns of the arrays of so many lanes."""
+    return next(width for width in learner.widths(norm) if width >= lanes)
+
+
+def target_parameters(columns: Sequence[LaneSpec], rows: int) -> Vector:
+    """An array of parameters whose first rows are those of kernels/row_steps.py."""
+    found = np.zeros((rows, len(columns)))
+    for column, s in enumerate(columns):
+        positive = math.nan if s.target.positive is None else s.target.positive
+        own = s.shape, s.target.column, positive, 1.0 / s.scale, s.base / s.scale
+        found[[SHAPE, LABEL, CLASS, UNIT, BASE], column] = own
+    return found
+
+
+def step(learner: Learner, state: State, lines: Rows, first: int, stop: int, copies: int = 1) -> None:
+    """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
+    while first < stop:
+        until = stop if copies > 1 else min(stop, first + learner.steps_left(state) * learner.spec.batch)
+        learner.run(state, lines, first, until, copies)
+        first = until
+        if copies == 1:
+            refuse_divergence(learner, state)
+            learner.end_stretch(state)
+
+
+def refuse_divergence(learner: Learner, state: State) -> None:
+    if not all(np.isfinite(state[name]).all() for name in states.arrays_of_lanes(learner.fields)):
+        raise Diverged(
+            f"the numbers left the finite range before step {int(state['steps']):,}", learner.remedy_of_divergence
+        )
+
+
+def spread(learner: Learner, state: State, copies: Sequence[State], each: Each) -> None:
+    """Let the copies of other workers continue from the state."""
+    if isinstance(learner, Merges):
+        learner.spread(state, copies, each)
+    else:
+        states.spread(learner.fields, state, copies)
+
+
+def merge(learner: Learner, state: State, copies: Sequence[State], each: Each) -> None:
+    """Put the copies' changes into the state, and let the copies continue from there."""
+    if isinstance(learner, Merges):
+        learner.merge(state, copies, each)
+        return
+    for one in (state, *copies):
+        learner.settle(one)
+    states.merge(learner.fields, state, copies)
+    learner.settle(state)
+    refuse_divergence(learner, state)
+    learner.end_stretch(state)
+    states.spread(learner.fields, state, copies)
+
+
+def learned(learner: Learner, state: State, lane: int) -> Vector:
+    """The vector that identifies the lane's training; digests are made of it. Of a field with an axis more, the first."""
+    name = next(name for name, field in learner.fields.items() if field.role is Role.DUAL)
+    array = state[name][..., lane]
+    return np.ascontiguousarray(array if array.ndim == 1 else array[:, 0])
+
+
+def warm_up(learner: type[Learner], spec: LaneSpec, lanes: int) -> None:
+    """Compile, or load from the cache, all that training needs."""
+    one = learner([spec] * lanes)
+    state = one.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
+    step(one, state, empty_row(spec.layout == "sparse"), 0, 1)
+    if isinstance(one, Passes):
+        one.reach_epoch(state, 1)
+    one.settle(state)
+    one.weights(state, 0)
+    if isinstance(one, Certified):
+        one.certificate(state, 0)
 
 
 # Roles that some learners have besides. The engine and the lanes ask for them.
@@ -281,16 +286,18 @@ class Certified(ABC):
         return None
 
 
-class HoldsOut(ABC):
-    """A learner that holds out rows to compare candidates."""
+class HoldsOut:
+    """A learner that holds out rows to compare candidates, if its options say so. Its state has a field `released`."""
 
-    @abstractmethod
+    spec: LaneSpec
+
     def holds_out(self, state: State) -> bool:
         """Whether it holds rows out now."""
+        return bool(self.spec.own.holds_out and not state["released"])
 
-    @abstractmethod
     def release_rows(self, state: State) -> None:
         """The best candidate is known: train on the rows that were held out, too."""
+        state["released"][...] = 1
 
 
 class Stops:
@@ -301,13 +308,31 @@ class Stops:
         return np.asarray(state["stopped"] > 0.0)
 
 
+class Merges(ABC):
+    """A learner with a loop of its own for what its fields say about merges."""
+
+    @abstractmethod
+    def spread(self, state: State, copies: Sequence[State], each: Each) -> None: ...
+
+    @abstractmethod
+    def merge(self, state: State, copies: Sequence[State], each: Each) -> None: ...
+
+
+class ChangesSteps(ABC):
+    """A learner whose lanes can continue with other steps."""
+
+    @abstractmethod
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """Before all lanes continue with them; the weights stay."""
+
+
 class RowLearner(Learner):
     """A learner that steps row by row, with the loop that all of these share: see kernels/row_steps.py."""
 
     def __init__(self, specs: Sequence[LaneSpec], parameters: int) -> None:
         """`parameters`: rows of the array of parameters."""
         super().__init__(specs)
-        self.parameters = self.target_parameters(parameters)
+        self.parameters = target_parameters(self.columns, parameters)
 
     @abstractmethod
     def steps(self) -> Steps:
@@ -326,18 +351,6 @@ class RowLearner(Learner):
             *self.arrays(state), state["tallies"], state.get("stopped", NOTHING), self.parameters, rows_of(lines), first,
             stop, self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
         )  # fmt: skip
-
-
-def _rehearse(learner: Learner) -> None:
-    state = learner.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
-    learner.step(state, empty_row(), 0, 1)
-    if isinstance(learner, Passes):
-        learner.reach_epoch(state, 1)
-    learner.settle(state)
-    learner.rebuild(state)
-    learner.weights(state, 0)
-    if isinstance(learner, Certified):
-        learner.certificate(state, 0)
 
 
 def lane_spec(record: dict[str, Any]) -> LaneSpec:

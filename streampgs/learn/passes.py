@@ -25,10 +25,19 @@ from streampgs.base.errors import OptionError
 from streampgs.kernels import lbfgs_loop
 from streampgs.kernels import pass_loop as loops
 from streampgs.kernels.rows import Rows
-from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Certified, Converges, HoldsOut, Learner, Passes, Stops
+from streampgs.learn.learner import (
+    Candidates,
+    Certified,
+    Converges,
+    HoldsOut,
+    Learner,
+    Passes,
+    Stops,
+    refuse_divergence,
+    target_parameters,
+)
 from streampgs.learn.lines import Scale, rows_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, usual_sigma
@@ -106,7 +115,6 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
-        self.stretches = Stretches({})
         self.fields: Fields = {
             "points": Field((COORDINATE, self.points, LANE), Merge.SAME, Role.DUAL),
             "gradient_sum": Field((COORDINATE, LANE), Merge.SUM),
@@ -117,7 +125,7 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
             "released": counter(),
             **self.stretches.fields,
         }
-        self.parameters = self.target_parameters(loops.PARAMETERS)
+        self.parameters = target_parameters(self.columns, loops.PARAMETERS)
         self.sigmas = np.array([spec.sigma for spec in self.columns])
         if not LOSSES[self.spec.loss].smooth:
             raise OptionError(f"`--loss {self.spec.loss}` with `--solver {self.spec.learner}`", "use a smooth loss")
@@ -133,12 +141,6 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
             self.trial(state), self.parameters, rows_of(lines), held, first, stop, self.spec.intercept,
         )  # fmt: skip
         state["steps"] += copies * -(-(stop - first) // self.spec.batch)
-
-    def holds_out(self, state: State) -> bool:
-        return bool(self.spec.own.holds_out and not state["released"])
-
-    def release_rows(self, state: State) -> None:
-        state["released"][...] = 1
 
     def restart_averages(self, state: State) -> None:
         """The run may continue with other candidates, which are compared again."""
@@ -158,7 +160,7 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
             self.finish_pass(state)
             state[self.row_sums][...] = 0.0
             state["sums"][...] = 0.0
-            self.refuse_divergence(state)
+            refuse_divergence(self, state)
         return has_rows
 
     @abstractmethod
@@ -169,9 +171,6 @@ class PassLearner(Learner, Passes, Converges, Certified, HoldsOut, Stops):
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         return np.array(state["points"][slice(None) if at is None else at, 0, lane])
-
-    def learned(self, state: State, lane: int) -> Vector:
-        return np.ascontiguousarray(state["points"][:, 0, lane])
 
     def certificate(self, state: State, lane: int) -> float:
         """F(w) - min F ≤ ‖∇F(w)‖²/(2σ), because F is strongly convex."""

@@ -9,16 +9,24 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.base.checks import require
 from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Certified, RowLearner, StepChange
+from streampgs.learn.learner import Candidates, Certified, Merges, StepChange, refuse_divergence
 from streampgs.learn.lines import NOTHING
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, dual_factor
+from streampgs.learn.pgs_options import (
+    AVERAGE,
+    LAST,
+    RANDOM,
+    SUFFIX,
+    DualAverager,
+    PgsCandidates,
+    PgsOptions,
+    dual_factor,
+)
 from streampgs.learn.state import COORDINATE, LANE, Array, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import Vector
 
@@ -28,7 +36,7 @@ _REBUILD_STEPS = 1 << 18
 _LINE_BYTES = 64
 
 
-class Pgs(RowLearner, Certified):
+class Pgs(DualAverager, Merges, Certified):
     """Lanes that differ in σ, t0, the ball, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = PgsOptions
@@ -54,11 +62,6 @@ class Pgs(RowLearner, Certified):
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["coordinates"], NOTHING, state["scalars"]
 
-    def check(self, state: State) -> None:
-        require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")
-        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
-        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
-
     # Steps.
 
     def steps_left(self, state: State) -> int:
@@ -66,17 +69,15 @@ class Pgs(RowLearner, Certified):
         following = [self.stretches.steps_left(state), _REBUILD_STEPS - steps % _REBUILD_STEPS]
         return min(following + ([int(state["next_kept"]) - steps] if self.returns == RANDOM else []))
 
-    def rebuild(self, state: State) -> None:
+    def settle(self, state: State) -> None:
         """Q and |λ|^{q-1} again; S·v becomes a part of u."""
         self._rebuild(state["coordinates"], state["scalars"])
-
-    settle = rebuild
 
     def end_stretch(self, state: State) -> bool:
         steps, over = int(state["steps"]), self.stretches.is_over(state)
         rebuilt = over or steps // _REBUILD_STEPS > int(state["rebuilds"])
         if rebuilt:
-            self.rebuild(state)
+            self.settle(state)
             state["rebuilds"][...] = steps // _REBUILD_STEPS
         if self.returns == RANDOM and steps >= int(state["next_kept"]):
             self._keep_iterate(state)
@@ -124,7 +125,7 @@ class Pgs(RowLearner, Certified):
         state["dual"] *= scale
         for tallies in (state["tallies"], state["earlier_tallies"]):
             tallies[0] *= change.sigma  # of the regularizer
-        self.rebuild(state)
+        self.settle(state)
 
     # Several workers.
 
@@ -134,8 +135,8 @@ class Pgs(RowLearner, Certified):
     def merge(self, state: State, copies: Sequence[State], each: Each) -> None:
         self._merge.merge(state, copies, each)
         if self._merge.needs_rebuild:
-            self.rebuild(state)
-        self.refuse_divergence(state)
+            self.settle(state)
+        refuse_divergence(self, state)
         outdated = self.end_stretch(state) or self._merge.needs_rebuild
         self._merge.spread(state, copies, each, current=0 if outdated else 1)
 
@@ -174,12 +175,8 @@ class Pgs(RowLearner, Certified):
         return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * reached
 
     @classmethod
-    def most_lanes(cls, norm: PNorm) -> int:
-        return loops.LANE_WIDTHS[-1] if norm.linear else 1  # powers cost more than what lanes share
-
-    @classmethod
-    def width_for(cls, norm: PNorm, lanes: int) -> int:
-        return next((width for width in loops.LANE_WIDTHS if width >= lanes), lanes)
+    def widths(cls, norm: PNorm) -> Sequence[int]:
+        return loops.LANE_WIDTHS if norm.linear else (1,)  # powers cost more than what lanes share
 
 
 class PgsLayout:

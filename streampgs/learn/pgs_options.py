@@ -1,4 +1,5 @@
-"""The options of PGS, and the values of those that the user leaves to be found."""
+"""What PGS and its relatives have in common: their options, the values of those that the user leaves to be found, and how
+lanes continue with other steps."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, StepChange
+from streampgs.learn.learner import Candidates, ChangesSteps, RowLearner, StepChange
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.learn.state import State
 from streampgs.losses import Loss
 from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
 from streampgs.options.fields import values_of
@@ -118,6 +122,20 @@ def dual_factor(spec: LaneSpec, change: StepChange, steps: int) -> float:
     """By which λ is multiplied so that weights stay. Before the first step λ is 0, and its divisor may be, too."""
     before = (steps + float(spec.own.t0)) * spec.sigma
     return divisor(spec, change, steps) / before if before else 1.0
+
+
+class DualAverager(RowLearner, ChangesSteps):
+    """Lanes whose weights are a function of λ / ((t + t0)σ)."""
+
+    def check(self, state: State) -> None:
+        require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")
+        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
+        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
+
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """λ and its divisor are multiplied by the same number, so w stays."""
+        self.settle(state)
+        state["dual"] *= np.array([dual_factor(s, change, int(state["steps"])) for s in self.columns])
 
 
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:

@@ -72,6 +72,10 @@ Each = Callable[[Callable[[int], None], int], None]
 """each(job, count): run job(0) … job(count - 1), at the same time where that is possible."""
 
 
+def sizes_of(coordinates: int, lanes: int) -> Sizes:
+    return {COORDINATE: coordinates, LANE: lanes}
+
+
 def counter(merge: Merge = Merge.SAME, role: Role | None = None, low: int = 0) -> Field:
     """A single whole number that starts at its lower bound."""
     return Field((), merge, role, fill=low, dtype=np.int64, low=low)
@@ -104,6 +108,12 @@ def _arrays(fields: Fields) -> list[list[str]]:
     return list(found.values())
 
 
+def arrays_of_lanes(fields: Fields) -> list[str]:
+    """The arrays with numbers of each lane that do not grow with the features; fields of a pack are one array."""
+    few = [(name, field) for name, field in fields.items() if LANE in field.axes and COORDINATE not in field.axes]
+    return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
+
+
 def grow(fields: Fields, state: State, sizes: Sizes) -> State:
     """The state with more coordinates. Takes the old one apart, so that only one array exists twice at a time."""
     grown: State = {}
@@ -126,7 +136,7 @@ def grow(fields: Fields, state: State, sizes: Sizes) -> State:
 
 def gather(fields: Fields, places: Sequence[tuple[State, int]], coordinates: int) -> State:
     """A state whose lanes are these columns of other states; one may come several times."""
-    gathered = fresh(fields, {COORDINATE: coordinates, LANE: len(places)})
+    gathered = fresh(fields, sizes_of(coordinates, len(places)))
     for name, field in fields.items():
         if LANE in field.axes:
             for into, (state, column) in enumerate(places):
@@ -209,5 +219,5 @@ def bytes_per_feature(fields: Fields, lanes: int, workers: int = 1) -> int:
     for field in fields.values():
         if COORDINATE in field.axes:
             count = 1 if field.merge is Merge.SAME else workers
-            total += count * np.dtype(field.dtype).itemsize * math.prod(field.shape({COORDINATE: 1, LANE: lanes}))
+            total += count * np.dtype(field.dtype).itemsize * math.prod(field.shape(sizes_of(1, lanes)))
     return total

@@ -30,8 +30,8 @@ from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import Lanes, from_zero
-from streampgs.learn.learner import StepChange
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import StepChange, learner_named
 from streampgs.learn.lines import SAMPLE_ROWS
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
@@ -293,7 +293,8 @@ class Lineages:
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
         self._change_steps(update.old_rows + update.rows, window, is_new)
-        self.fresh.begin([from_zero(spec, self._now.length) for spec in long.specs])
+        candidates = learner_named(long.specs[0].learner).candidates
+        self.fresh.begin([candidates.from_zero(spec, self._now.length) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 

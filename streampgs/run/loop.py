@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 
 from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
-from streampgs.learn.lanes import have_converged, holds_out
 from streampgs.options.commands import MOST_PASSES_OF_A_SOLVER, Limits
 from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
@@ -105,7 +104,7 @@ class Loop:
         return self.reached()
 
     def _is_choosing(self) -> bool:
-        return self.models.race.is_searching or holds_out(self.models.lanes)
+        return self.models.race.is_searching or self.models.lanes.hold_out()
 
     @property
     def _engine(self) -> Engine:
@@ -156,7 +155,7 @@ class Loop:
         if most is not None:
             gap = self.models.relative_gap()
             return gap is not None and gap <= most
-        return self.limits.epochs == MOST_PASSES_OF_A_SOLVER and have_converged(self.models.lanes)
+        return self.limits.epochs == MOST_PASSES_OF_A_SOLVER and self.models.lanes.have_converged()
 
     def _target_reached(self) -> str | None:
         limits = self.limits

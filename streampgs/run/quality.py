@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from streampgs.data.row_form import RowForm
-from streampgs.learn.lanes import holds_out, relative_gap
 from streampgs.losses import LOSSES
 from streampgs.options.solvers import SOLVERS
 from streampgs.selection.race import Race
@@ -44,13 +43,13 @@ class Quality:
 
     def relative_gap(self) -> float | None:
         """The largest certificate as a share of the objective of weights 0; None if one is not known."""
-        return relative_gap(self.lanes) if self.started else None
+        return self.lanes.relative_gap() if self.started else None
 
     def remarks(self) -> list[str]:
         return [*self._remarks_on_weights(), *self._remarks_on_held_rows(), *self._remarks_on_steps()]
 
     def _remarks_on_held_rows(self) -> list[str]:
-        if not holds_out(self.lanes):
+        if not self.lanes.hold_out():
             return []
         return [
             "a tenth of the rows is held out until the best candidate is known, and no model has been trained on it yet: train "

@@ -10,7 +10,7 @@ from streampgs.base.errors import RunError
 from streampgs.data.feature_maps import FeatureMap, MapStage
 from streampgs.data.shards import catalog_at
 from streampgs.engine.worker import clipped_in, cursor_in
-from streampgs.learn.lanes import Lanes, have_converged, relative_gap
+from streampgs.learn.lanes import Lanes
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
@@ -46,7 +46,7 @@ class SavedRun:
         """Where training was paused, if an epoch is the only limit and is not reached."""
         limits, epoch = self.record.limits, self.cursor.epoch
         others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
-        converged = have_converged(self.race.lanes)
+        converged = self.race.lanes.have_converged()
         if limits.epochs is None or any(others) or converged or self._is_near_the_optimum:
             return None
         last = max(limits.epochs, owed_until(self.cursor))
@@ -58,7 +58,7 @@ class SavedRun:
     @property
     def _is_near_the_optimum(self) -> bool:
         """The gap at which a solver of columns stops if no other limit is given."""
-        limit, gap = self.record.limits.relative_gap, relative_gap(self.race.lanes)
+        limit, gap = self.record.limits.relative_gap, self.race.lanes.relative_gap()
         return limit is not None and gap is not None and gap <= limit and self.cursor.begins_epoch
 
     def catalog(self) -> Catalog:

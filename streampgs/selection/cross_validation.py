@@ -23,7 +23,7 @@ from streampgs.kernels.randomness import key_of, random_words
 from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.learner import Passes
+from streampgs.learn.learner import Passes, step
 from streampgs.options.commands import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
@@ -132,10 +132,10 @@ class CrossValidation:
             for group in lanes.groups:
                 if isinstance(group.learner, Passes):
                     for place, epoch in enumerate(epochs):
-                        group.learner.step(group.state, visits, place * len(rows), (place + 1) * len(rows))
+                        step(group.learner, group.state, visits, place * len(rows), (place + 1) * len(rows))
                         group.learner.reach_epoch(group.state, epoch + 1)
                 else:
-                    group.learner.step(group.state, visits, 0, len(visits.starts))
+                    step(group.learner, group.state, visits, 0, len(visits.starts))
 
     def of_own_features(self) -> CrossValidation:
         """The same search with numbers for those features alone that candidates are trained on: lanes cost memory and time

@@ -10,7 +10,8 @@ from dataclasses import replace
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.learner import learner_named
+from streampgs.learn.learner import learner_named, width_for
+from streampgs.learn.learner import warm_up as warm_up_learner
 from streampgs.learn.lines import JudgedOn, LabelSample, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import WHOLE_LADDER
@@ -76,17 +77,17 @@ def warm_up(options: ModelOptions, layout: str, rows: int) -> None:
     learner, targets = learner_named(learner_for(options)), len(targets_of(options))
     for loss in options.losses:
         for spec in learner.candidates.known_loops(options, _plain(options, loss, 0.0, layout)):
-            most = learner.most_lanes(spec.norm)
+            most = learner.widths(spec.norm)[-1]
             counts = (min(most, count * targets) for count in _fields(options, targets, rows))
-            for lanes in {learner.width_for(spec.norm, count): count for count in counts}.values():
-                learner.warm_up(spec, lanes)
+            for lanes in {width_for(learner, spec.norm, count): count for count in counts}.values():
+                warm_up_learner(learner, spec, lanes)
             warm_up_judge(spec)
 
 
 def warm_up_again(lanes: Lanes) -> None:
     """The loops of lanes that continue."""
     for group in lanes.groups:
-        group.learner.warm_up(group.learner.spec, len(group.learner.specs))
+        warm_up_learner(type(group.learner), group.learner.spec, len(group.learner.specs))
         warm_up_judge(group.learner.spec)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from streampgs.kernels.rows import Rows
 from streampgs.learn.held_rows import BYTES_OF_ROW, held_rows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lanes import have_converged, holds_out, relative_gap, release_rows
 from streampgs.options.commands import RELATIVE_GAP
 from streampgs.reading.window import Window
 from streampgs.selection.race import Race
@@ -28,12 +27,12 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
     """At the first row of a window, or of an epoch in it, judge the candidates on its rows that are held out. Where an epoch
     begins and all candidates are near their optimum, or have had the time: the best one. From then on all train on all
     rows."""
-    if row % window.different_rows or not holds_out(race.lanes):
+    if row % window.different_rows or not race.lanes.hold_out():
         return None
     begins_epoch = row > 0 or window.span is None or window.span.start.begins_epoch
     had_time = rows_done - race.progress.heat_began >= _MOST_EPOCHS * epoch_rows
     if begins_epoch and race.progress.marks and (had_time or _are_near_optimum(race)):
-        release_rows(race.lanes)
+        race.lanes.release_rows()
         return race.leading()
     rows = row + np.flatnonzero(held_rows(race.lanes.specs[0].seed, window)[row : window.end_of_epoch(row)])
     if len(rows):
@@ -43,10 +42,10 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
 
 
 def _are_near_optimum(race: Race) -> bool:
-    gap = relative_gap(race.lanes)
-    return have_converged(race.lanes) or (gap is not None and gap <= RELATIVE_GAP)
+    gap = race.lanes.relative_gap()
+    return race.lanes.have_converged() or (gap is not None and gap <= RELATIVE_GAP)
 
 
 def bytes_of_held_rows(race: Race, window: Rows) -> int:
     """Memory for the moment in which these rows are found."""
-    return BYTES_OF_ROW * len(window) if holds_out(race.lanes) else 0
+    return BYTES_OF_ROW * len(window) if race.lanes.hold_out() else 0

@@ -164,7 +164,7 @@ class Judge:
 
 def warm_up_judge(spec: LaneSpec) -> None:
     """Compile, or load from the cache, the loops that judge lanes like this one."""
-    window = empty_row()
+    window = empty_row(spec.layout == "sparse")
     judge = Judge(Lanes([spec], 1), (spec.target,), window, np.zeros(1, np.int64))
     judge.judgement(0)
     judge.best_constant(0, False)

@@ -16,7 +16,7 @@ from streampgs.base.checks import Count, Positive, decode, encode, require
 from streampgs.base.stage import Bundle
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import Lanes, diverged_places
+from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec, learner_named
 from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
@@ -245,7 +245,7 @@ class Race:
         later = marks[len(marks) // 2 :]
         weights = [mark.judged for mark in later]
         merits = np.average([mark.merits for mark in later], axis=0, weights=weights)
-        merits[list(diverged_places(self.lanes))] = WORST
+        merits[list(self.lanes.diverged_places())] = WORST
         return [float(merit) for merit in merits]
 
     def _narrow(self, heat: Heat, rows: int) -> None:
@@ -352,7 +352,7 @@ def _preferred(left: Sequence[LaneSpec], merits: Sequence[float]) -> int:
 
 def _before_marks(lanes: Lanes, candidates: int) -> int:
     """The one in the middle of those that have not diverged."""
-    diverged = diverged_places(lanes)
+    diverged = lanes.diverged_places()
     learn = [place for place in range(candidates) if place not in diverged] or [0]
     return learn[len(learn) // 2]
 

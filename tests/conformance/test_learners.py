@@ -29,7 +29,7 @@ from streampgs.learn.fixed_steps import L1StepOptions, SgdOptions, SmidasOptions
 from streampgs.learn.kernel import KernelSolverOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Group, Lanes
-from streampgs.learn.learner import learner_named
+from streampgs.learn.learner import learner_named, merge, spread, step, warm_up
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.ogd import OgdOptions
 from streampgs.learn.passes import DescentOptions, PassOptions
@@ -275,7 +275,7 @@ def test_loops_are_compiled_in_advance_for_the_arrays_of_training(
 ) -> None:
     """Numba compiles a loop again for an array whose numbers are in another order."""
     learner, spec = learner_named(name), specs_of(name, layout=layout)[0]
-    lanes, init = min(lanes, learner.most_lanes(spec.norm)), learner.init
+    lanes, init = min(lanes, learner.widths(spec.norm)[-1]), learner.init
     rehearsed: list[dict[str, Any]] = []
 
     def noted(self: Any, coordinates: int) -> State:
@@ -284,7 +284,7 @@ def test_loops_are_compiled_in_advance_for_the_arrays_of_training(
         return state
 
     monkeypatch.setattr(learner, "init", noted)
-    learner.warm_up(spec, lanes)
+    warm_up(learner, spec, lanes)
     assert rehearsed == [types_of(init(learner([spec] * lanes), FEATURES + 1))]
 
 
@@ -308,7 +308,11 @@ def test_memory_per_feature_is_the_size_of_the_arrays(name: str) -> None:
     training = Training(specs_of(name), 1100)
     alone, of_three = training.bytes_per_feature(), training.bytes_per_feature(3)
     assert training.nbytes == 1101 * alone == sum(wide_bytes(group, group.state) for group in training.groups)
-    copies = [wide_bytes(group, copy) for group in training.groups for copy in group.learner.copies(1101, 2)]
+    copies = [
+        wide_bytes(group, copy)
+        for group in training.groups
+        for copy in states.copies_of(group.learner.fields, states.sizes_of(1101, group.learner.width), 2)
+    ]
     assert sum(copies) == 1101 * (of_three - alone)
 
 
@@ -331,9 +335,8 @@ def test_a_worker_counts_each_change_as_often_as_there_are_workers(name: str) ->
     rows, once, often = rows_of(), Training(specs_of(name), FEATURES), Training(specs_of(name), FEATURES)
     for training, copies in ((once, 1), (often, 3)):
         learner, state = training.groups[0].learner, training.state
-        learner.step(state, rows, 0, 1, copies)
+        step(learner, state, rows, 0, 1, copies)
         learner.settle(state)
-        learner.rebuild(state)
     assert (once.steps, often.steps) == (1, 3)
     for lane in range(len(once)):
         np.testing.assert_allclose(often.dual(lane), 3.0 * once.dual(lane), rtol=1e-12)
@@ -347,17 +350,17 @@ def test_a_merge_does_what_the_fields_declare(name: str, workers: int) -> None:
     learner, state = training.groups[0].learner, training.state
     if refused(learner):
         pytest.skip(EXAMPLES[name].reason_to_refuse_workers)
-    copies = learner.copies(FEATURES + 1, workers - 1)
-    learner.spread(state, copies, sequentially)
+    copies = states.copies_of(learner.fields, states.sizes_of(FEATURES + 1, learner.width), workers - 1)
+    spread(learner, state, copies, sequentially)
     for worker, one in enumerate((state, *copies)):
-        learner.step(one, rows, 66 + 20 * worker, 86 + 20 * worker, workers)
+        step(learner, one, rows, 66 + 20 * worker, 86 + 20 * worker, workers)
     plain = [duplicate(learner, {**state, **one}) for one in (state, *copies)]
     for one in plain:
         learner.settle(one)
     states.merge(learner.fields, plain[0], plain[1:])
-    learner.rebuild(plain[0])
+    learner.settle(plain[0])
     learner.end_stretch(plain[0])
-    learner.merge(state, copies, sequentially)
+    merge(learner, state, copies, sequentially)
     for field in learner.fields:
         np.testing.assert_allclose(state[field], plain[0][field], rtol=1e-12, atol=1e-14, err_msg=field)
     for copy in copies:  # ready for the next round

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from streampgs.learn import lanes
 from streampgs.learn.coordinate import CoordinateOptions
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
@@ -124,9 +123,9 @@ def test_rows_that_are_held_out_take_no_part_until_they_are_released() -> None:
     assert 15 <= held.sum() <= 50
     others = trained([alone], rows.visited(np.flatnonzero(~held)))
     np.testing.assert_allclose(training.weights(0), others.weights(0), rtol=1e-4, atol=1e-6)
-    assert lanes.holds_out(training.lanes)
-    lanes.release_rows(training.lanes)
-    assert not lanes.holds_out(training.lanes)
+    assert training.lanes.hold_out()
+    training.lanes.release_rows()
+    assert not training.lanes.hold_out()
     train(training, rows)
     np.testing.assert_allclose(training.weights(0), trained([alone], rows).weights(0), rtol=1e-4, atol=1e-6)
 

@@ -10,7 +10,6 @@ import pytest
 
 from streampgs.learn.held_rows import held_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import holds_out, release_rows
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.passes import DescentOptions, PassOptions
 from tests.learn.plain_passes import EPOCH
@@ -37,12 +36,12 @@ def test_they_are_left_out_until_they_are_released(solver: str, workers: int) ->
     first = [Training([spec(solver, own)] * 2, FEATURES, workers) for _ in range(2)]
     for training, read in zip(first, (rows, others), strict=True):
         training.advance(read, 0, 3 * EPOCH)
-        assert holds_out(training.lanes)
+        assert training.lanes.hold_out()
     np.testing.assert_array_equal(first[0].weights(), first[1].weights())
     assert np.abs(first[0].weights()).max() > 0.0
     for training, read in zip(first, (rows, others), strict=True):
-        release_rows(training.lanes)
-        assert not holds_out(training.lanes)
+        training.lanes.release_rows()
+        assert not training.lanes.hold_out()
         training.advance(read, 3 * EPOCH, 4 * EPOCH)
     training = Training([spec(solver, replace(own, holds_out=False))], FEATURES)
     training.advance(rows, 0, 3 * EPOCH)

@@ -18,6 +18,7 @@ from streampgs.kernels.rows import Rows
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import learned
 from streampgs.learn.norms import PNorm
 from streampgs.learn.passes import PassLearner
 from streampgs.learn.pgs_options import PgsOptions
@@ -179,7 +180,7 @@ class Training:
 
     def dual(self, lane: int = 0) -> NDArray[np.float64]:
         group, column = self._places[lane]
-        return self.groups[group].learner.learned(self.groups[group].state, column)
+        return learned(self.groups[group].learner, self.groups[group].state, column)
 
     def weights(self, lane: int = 0, at: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
         return self.lanes.weights(lane, at)

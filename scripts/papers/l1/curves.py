@@ -14,6 +14,7 @@ from scripts.papers.l1.problems import Problem
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import step
 from streampgs.learn.norms import EUCLID, PNorm
 
 POINTS_PER_DECADE = 8
@@ -108,7 +109,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _step(lanes: Lanes, rows: Rows) -> None:
     for group in lanes.groups:
-        group.learner.step(group.state, rows, 0, len(rows))
+        step(group.learner, group.state, rows, 0, len(rows))
 
 
 def _sweep(lanes: Lanes, problem: Problem, order: NDArray[np.int64]) -> None:

@@ -42,9 +42,9 @@ class Visits(Learner):
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
         self.fields = {
-            "visits": Field((MOST_ROWS * MOST_EPOCHS, LANE), Merge.REFUSED, dtype=np.uint8, low=0),
+            "visits": Field((MOST_ROWS * MOST_EPOCHS, LANE), Merge.REFUSED, Role.DUAL, dtype=np.uint8, low=0),
             "trail": Field((LANE,), Merge.REFUSED, dtype=np.int64, low=0),
-            "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
+            "weights": Field((COORDINATE, LANE), Merge.MEAN),
             "steps": counter(Merge.MEAN),
             **self.stretches.fields,
         }
@@ -62,9 +62,6 @@ class Visits(Learner):
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         return np.array(state["weights"][slice(None) if at is None else at, lane])
-
-    def learned(self, state: State, lane: int) -> Vector:
-        return np.asarray(state["visits"][:, lane], np.float64)
 
 
 def register() -> None:
