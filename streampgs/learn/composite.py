@@ -19,7 +19,7 @@ from streampgs.kernels import composite_loop as loops
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import StepChange
+from streampgs.learn.learner import Candidates, Continuation, StepChange
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import (
@@ -27,6 +27,7 @@ from streampgs.learn.pgs_options import (
     LAST,
     SUFFIX,
     DualAverager,
+    DualContinuation,
     PgsCandidates,
     PgsOptions,
     dual_factor,
@@ -83,6 +84,8 @@ class CompositeCandidates(PgsCandidates):
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         return replace(options, loss=leader.loss, l1=leader.own.l1)
 
+
+class CompositeContinuation(DualContinuation):
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
         own = replace(super().continued(spec, before, steps).own, l1_steps=before.own.l1_steps)
         return replace(spec, own=own)
@@ -102,7 +105,8 @@ class Composite(DualAverager):
     """Lanes that differ in l1, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = CompositeOptions
-    candidates: ClassVar[CompositeCandidates] = CompositeCandidates()
+    candidates: ClassVar[Candidates] = CompositeCandidates()
+    continuation: ClassVar[Continuation] = CompositeContinuation()
     remedy_of_divergence = "give a larger --t0 or --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:

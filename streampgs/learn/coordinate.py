@@ -64,6 +64,8 @@ class CoordinateOptions:
 class CoordinateCandidates(Candidates):
     """Grids of l1 and sigma; all candidates train to the end."""
 
+    grid: ClassVar[tuple[str, ...]] = ("l1", "sigma")
+
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         if options.l1 is None:
             raise OptionError(
@@ -86,9 +88,6 @@ class CoordinateCandidates(Candidates):
             for l1 in values_of(options.l1)
             for sigma in sigmas
         ]
-
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.l1)) * len(values_of(options.sigma))
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         _refuse_unbounded_curvature(options.solver, base.loss)

@@ -18,13 +18,13 @@ from streampgs.kernels import entropic_loop as loops
 from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import (
     AVERAGE,
     SUFFIX,
     DualAverager,
-    PgsCandidates,
     PgsOptions,
     automatic_t0,
     usual_sigma,
@@ -48,10 +48,12 @@ class EntropicOptions(PgsOptions):
         require(right, f"ball {self.ball}, return {self.returns!r:.50}")
 
 
-class EntropicCandidates(PgsCandidates):
+class EntropicCandidates(Candidates):
     """Grids of the ball and σ. It is too slow to search for σ with it: the usual value of `pgs` is taken."""
 
     others: ClassVar[tuple[str, ...]] = ("ball",)
+    grid: ClassVar[tuple[str, ...]] = ("ball", "sigma")
+    example: ClassVar[EntropicOptions] = EntropicOptions(1.0, 1.0, SUFFIX)
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         base, found = replace(base, intercept=scale.intercept(_LARGEST)), []
@@ -63,24 +65,15 @@ class EntropicCandidates(PgsCandidates):
                 found.append(replace(base, sigma=sigma, own=own))
         return found
 
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.ball)) * len(values_of(options.sigma))
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=EntropicOptions(1.0, 1.0, SUFFIX))]
-
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         return replace(options, loss=leader.loss, ball=leader.own.ball)
-
-    def searches(self, options: ModelOptions) -> bool:
-        return False
 
 
 class Entropic(DualAverager):
     """Lanes that differ in the ball, σ, t0, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = EntropicOptions
-    candidates: ClassVar[EntropicCandidates] = EntropicCandidates()
+    candidates: ClassVar[Candidates] = EntropicCandidates()
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:

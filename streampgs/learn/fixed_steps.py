@@ -70,12 +70,14 @@ class L1StepCandidates(Candidates):
     """Grids of l1 and step."""
 
     others: ClassVar[tuple[str, ...]] = ("l1",)
+    grid: ClassVar[tuple[str, ...]] = ("l1", "step")
+    example: ClassVar[L1StepOptions] = L1StepOptions(0.0, 1.0)
     judged_by_loss: ClassVar[bool] = True
 
     def norm(self, scale: Scale) -> PNorm:
         return EUCLID
 
-    def own(self, options: ModelOptions, scale: Scale | None, l1: float, step: float) -> L1StepOptions:
+    def own(self, options: ModelOptions, scale: Scale, l1: float, step: float) -> L1StepOptions:
         return L1StepOptions(l1, step)
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
@@ -87,12 +89,6 @@ class L1StepCandidates(Candidates):
         base = replace(base, norm=norm, intercept=scale.intercept(norm, averaged=False))
         pairs = [(float(l1), step) for l1 in values_of(options.l1) for step in steps_of(options, scale, norm, False)]
         return [replace(base, own=self.own(options, scale, l1, step)) for l1, step in pairs]
-
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.l1)) * len(values_of(options.step))
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=self.own(options, None, 0.0, 1.0))]
 
 
 class StepLearner(RowLearner, Stops):
@@ -121,6 +117,9 @@ class SgdOptions:
 class SgdCandidates(Candidates):
     """Grids of σ and the step."""
 
+    grid: ClassVar[tuple[str, ...]] = ("sigma", "step")
+    example: ClassVar[SgdOptions] = SgdOptions(1.0)
+
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         usual = usual_sigma(scale, scale.mean_squared_norm(EUCLID))
         sigmas = [usual if sigma == "auto" else float(sigma) for sigma in values_of(options.sigma)]
@@ -136,14 +135,8 @@ class SgdCandidates(Candidates):
         base = replace(base, intercept=scale.intercept(EUCLID))
         return [replace(base, sigma=sigma, own=SgdOptions(step)) for sigma, step in pairs]
 
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.sigma)) * len(values_of(options.step))
-
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         return replace(options, loss=leader.loss, step=leader.own.step)
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=SgdOptions(1.0))]
 
 
 class Sgd(StepLearner):
@@ -263,11 +256,13 @@ def norm_for(features: int) -> PNorm:
 
 
 class SmidasCandidates(L1StepCandidates):
+    example: ClassVar[L1StepOptions] = SmidasOptions(0.0, 1.0, 1)
+
     def norm(self, scale: Scale) -> PNorm:
         return norm_for(scale.features)
 
-    def own(self, options: ModelOptions, scale: Scale | None, l1: float, step: float) -> SmidasOptions:
-        return SmidasOptions(l1, step, _shrink_every(options, scale) if scale else 1)
+    def own(self, options: ModelOptions, scale: Scale, l1: float, step: float) -> SmidasOptions:
+        return SmidasOptions(l1, step, _shrink_every(options, scale))
 
 
 def _shrink_every(options: ModelOptions, scale: Scale) -> int:

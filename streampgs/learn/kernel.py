@@ -21,7 +21,6 @@ from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
-from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, DualAverager, PgsCandidates, automatic_t0, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import Vector
@@ -43,7 +42,9 @@ class KernelSolverOptions:
 
 
 class KernelCandidates(PgsCandidates):
-    """Values of sigma; how they continue is as in PGS."""
+    """Values of sigma."""
+
+    example: ClassVar[KernelSolverOptions] = KernelSolverOptions(1.0)
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         square = scale.mean_largest_square()
@@ -54,9 +55,6 @@ class KernelCandidates(PgsCandidates):
             own = KernelSolverOptions(automatic_t0(scale.loss, sigma * scale.unit, square))
             found.append(replace(base, sigma=sigma, own=own))
         return found
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, norm=EUCLID, sigma=1.0, own=KernelSolverOptions(1.0))]
 
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         return replace(options, loss=leader.loss)

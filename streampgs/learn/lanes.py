@@ -161,7 +161,7 @@ class Lanes:
         for spec, lane in zip(specs, lanes, strict=True):
             steps = int(self._state_of(lane)[0]["steps"])
             before = self.specs[lane]
-            continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
+            continued.append(learner_named(spec.learner).continuation.continued(spec, before, steps))
         self._gather_from(self, continued, lanes)
         self.restart_averages()
 
@@ -185,11 +185,11 @@ class Lanes:
             if isinstance(group.learner, ChangesSteps):
                 group.learner.change_steps(group.state, change)
         pairs = zip(self.specs, steps, strict=True)
-        self._respecify([learner_named(s.learner).candidates.with_steps(s, change, taken) for s, taken in pairs])
+        self._respecify([learner_named(s.learner).continuation.with_steps(s, change, taken) for s, taken in pairs])
 
     def keep_averages_whole(self) -> None:
         """From now on averages are of all steps since they were restarted or faded."""
-        self._respecify([learner_named(spec.learner).candidates.whole(spec) for spec in self.specs])
+        self._respecify([learner_named(spec.learner).continuation.whole(spec) for spec in self.specs])
 
     # Results.
 

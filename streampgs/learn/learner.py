@@ -30,6 +30,7 @@ from streampgs.learn.norms import PNorm
 from streampgs.learn.state import Array, Each, Fields, Role, State
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 from streampgs.options.solvers import LEARNERS
 
 
@@ -53,8 +54,12 @@ class StepChange:
 
 
 class Candidates(ABC):
-    """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
-    those of a learner without a race."""
+    """The specs of a learner's lanes before their first step. The defaults are those of a learner without a race."""
+
+    grid: ClassVar[tuple[str, ...]] = ()
+    """The options that may have several values: each combination is a candidate."""
+    example: ClassVar[Any] = None
+    """Own options with the loops of all candidates, if they are known without any rows."""
 
     others: ClassVar[tuple[str, ...]] = ()
     """Its other numbers that may have several values. Candidates that differ in them are never tied."""
@@ -68,11 +73,11 @@ class Candidates(ABC):
 
     def count(self, options: ModelOptions, targets: int) -> int:
         """How many candidates of one loss and one norm there are at most."""
-        return 1
+        return math.prod(len(values_of(getattr(options, name))) for name in self.grid)
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         """Specs with the loops of the first step, as far as they are known without any rows."""
-        return []
+        return [replace(base, sigma=1.0, own=self.example)] if self.example else []
 
     def searches(self, options: ModelOptions) -> bool:
         """Whether candidates race until one is left."""
@@ -81,6 +86,10 @@ class Candidates(ABC):
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
         """The options for candidates that continue from this one with another sigma."""
         return replace(options, loss=leader.loss)
+
+
+class Continuation:
+    """How lanes continue from a state. The defaults are those of a learner whose steps do not depend on their number."""
 
     def whole(self, spec: LaneSpec) -> LaneSpec:
         """The spec of a lane whose averages are of all steps since they began, if it returns an average."""
@@ -106,6 +115,7 @@ class Learner(ABC):
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates]
+    continuation: ClassVar[Continuation] = Continuation()
     remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:

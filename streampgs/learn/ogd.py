@@ -25,14 +25,13 @@ class OgdOptions(PgsOptions):
 
 
 class OgdCandidates(PgsCandidates):
+    example: ClassVar[OgdOptions] = OgdOptions(t0=0.0, ball=None, returns=AVERAGE)
+
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         return [
             replace(spec, own=OgdOptions(t0=0.0, ball=spec.own.ball, returns=AVERAGE))
             for spec in super().of(options, scale, base)
         ]
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=OgdOptions(t0=0.0, ball=None, returns=AVERAGE))]
 
 
 class Ogd(Pgs):

@@ -72,8 +72,7 @@ class PassOptions:
 
 
 class PassCandidates(Candidates):
-    """Values of σ. Where it is to be found: cross-validation on a small table, and on a large one validation rows; without
-    any, one usual value. Several candidates are compared on rows that are held out, if there are no validation rows."""
+    """Several candidates are compared on rows that are held out, if there are no validation rows."""
 
     judged_by_loss: ClassVar[bool] = True
 
@@ -86,19 +85,6 @@ class PassCandidates(Candidates):
     @abstractmethod
     def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         """Of the solver's options."""
-
-    def sigmas(self, options: ModelOptions, scale: Scale) -> list[float]:
-        if options.sigma != "auto":
-            return [float(sigma) for sigma in values_of(options.sigma)]
-        ladder = WHOLE_LADDER if scale.whole else _LADDER if options.validation else (USUAL_SIGMA,)
-        unit = scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300) / max(1, scale.rows) / scale.unit
-        return [step * unit for step in reversed(ladder)]
-
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.sigma)) if options.sigma != "auto" else len(WHOLE_LADDER)
-
-    def searches(self, options: ModelOptions) -> bool:
-        return options.sigma == "auto"
 
 
 def safe_step(scale: Scale, sigma: float) -> float:
@@ -204,27 +190,17 @@ class DescentOptions(PassOptions):
 class DescentCandidates(PassCandidates):
     """It is too slow to search for σ with it: the usual value of `pgs` is taken."""
 
-    def sigmas(self, options: ModelOptions, scale: Scale) -> list[float]:
-        if options.sigma == "auto":
-            return [usual_sigma(scale, scale.mean_squared_norm(EUCLID))]
-        return super().sigmas(options, scale)
-
-    def searches(self, options: ModelOptions) -> bool:
-        return False
+    grid: ClassVar[tuple[str, ...]] = ("sigma", "step")
+    example: ClassVar[PassOptions] = DescentOptions(loss_at_zero=1.0, step=1.0)
 
     def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         loss, found = scale.mean_loss_at_zero(), []
-        for sigma in self.sigmas(options, scale):
+        for given in values_of(options.sigma):
+            sigma = usual_sigma(scale, scale.mean_squared_norm(EUCLID)) if given == "auto" else float(given)
             for step in values_of(options.step):
                 chosen = safe_step(scale, sigma) if step == "auto" else float(step)
                 found.append(replace(base, sigma=sigma, own=DescentOptions(loss_at_zero=loss, step=chosen)))
         return found
-
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.sigma)) * len(values_of(options.step))
-
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=DescentOptions(loss_at_zero=1.0, step=1.0))]
 
 
 class GradientDescent(PassLearner):
@@ -274,12 +250,28 @@ def _row_sums(sizes: Sizes) -> State:
 
 
 class LbfgsCandidates(PassCandidates):
+    """Values of σ. Where it is to be found: cross-validation on a small table, and on a large one validation rows; without
+    any, one usual value."""
+
+    example: ClassVar[PassOptions] = PassOptions(1.0)
+
     def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         own = PassOptions(scale.mean_loss_at_zero())
-        return [replace(base, sigma=sigma, own=own) for sigma in self.sigmas(options, scale)]
+        return [replace(base, sigma=sigma, own=own) for sigma in _sigmas(options, scale)]
 
-    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=PassOptions(1.0))]
+    def count(self, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.sigma)) if options.sigma != "auto" else len(WHOLE_LADDER)
+
+    def searches(self, options: ModelOptions) -> bool:
+        return options.sigma == "auto"
+
+
+def _sigmas(options: ModelOptions, scale: Scale) -> list[float]:
+    if options.sigma != "auto":
+        return [float(sigma) for sigma in values_of(options.sigma)]
+    ladder = WHOLE_LADDER if scale.whole else _LADDER if options.validation else (USUAL_SIGMA,)
+    unit = scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300) / max(1, scale.rows) / scale.unit
+    return [step * unit for step in reversed(ladder)]
 
 
 class Lbfgs(PassLearner):

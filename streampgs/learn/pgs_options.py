@@ -12,7 +12,7 @@ import numpy as np
 from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, ChangesSteps, RowLearner, StepChange
+from streampgs.learn.learner import Candidates, ChangesSteps, Continuation, RowLearner, StepChange
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.state import State
@@ -77,7 +77,7 @@ class PgsCandidates(Candidates):
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
-        own = PgsOptions(1.0, None, options.returns)
+        own = self.example or PgsOptions(1.0, None, options.returns)
         return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
 
     def searches(self, options: ModelOptions) -> bool:
@@ -87,6 +87,10 @@ class PgsCandidates(Candidates):
         kept: float | Literal["none"] = "none" if leader.own.ball is None else leader.own.ball
         ball = kept if isinstance(options.ball, tuple) else options.ball
         return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
+
+
+class DualContinuation(Continuation):
+    """λ is divided by (t + t0)σ: what the steps so far have made of it stays."""
 
     def whole(self, spec: LaneSpec) -> LaneSpec:
         return replace(spec, own=replace(spec.own, returns=AVERAGE)) if spec.own.returns == SUFFIX else spec
@@ -126,6 +130,8 @@ def dual_factor(spec: LaneSpec, change: StepChange, steps: int) -> float:
 
 class DualAverager(RowLearner, ChangesSteps):
     """Lanes whose weights are a function of λ / ((t + t0)σ)."""
+
+    continuation: ClassVar[Continuation] = DualContinuation()
 
     def check(self, state: State) -> None:
         require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")

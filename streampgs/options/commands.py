@@ -41,20 +41,7 @@ from streampgs.options.fields import (
     size_text,
     values_of,
 )
-from streampgs.options.solvers import (
-    SIGMA,
-    SOLVERS,
-    BallChoices,
-    BetaChoices,
-    L1Choices,
-    Needs,
-    PgsChoices,
-    SigmaChoices,
-    SmidasChoices,
-    StepChoices,
-    SupportChoices,
-    solvers_with,
-)
+from streampgs.options.solvers import SIGMA, SOLVERS, Needs, SolverOptions, solvers_with
 
 MOST_DEGREE, MOST_KERNEL_FEATURES = 8, 1 << 16
 
@@ -335,31 +322,7 @@ class LossOptions(_LossParameters):
 
 
 @dataclass(frozen=True)
-class SolverOption:
-    """Shown before the options of the solvers."""
-
-    # fmt: off
-    solver: str = option("pgs", Choice(names=SOLVERS), MODEL,
-        "How the model is trained; docs/solvers.md says which solver to choose.")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class ModelOptions(
-    KernelOptions,
-    BetaChoices,
-    SmidasChoices,
-    SupportChoices,
-    StepChoices,
-    L1Choices,
-    BallChoices,
-    PgsChoices,
-    SigmaChoices,
-    SolverOption,
-    LossOptions,
-    LabelOptions,
-    Checked,
-):
+class ModelOptions(KernelOptions, SolverOptions, LossOptions, LabelOptions, Checked):
     """What defines the model, given the data: recorded in the run, and changed by a resume only where it says so."""
 
     # fmt: off
@@ -419,10 +382,9 @@ class ModelOptions(
 
     def _check_solver(self) -> None:
         taken = SOLVERS[self.solver].options
-        others = {name: declared for solver in SOLVERS.values() for name, declared in solver.options.items()}
         self._check_needs(SOLVERS[self.solver].needs)
-        for name, declared in others.items():
-            if name not in taken and getattr(self, name) != getattr(type(self), name):
+        for name, declared in options_of(SolverOptions).items():
+            if name not in ("solver", *taken) and getattr(self, name) != getattr(type(self), name):
                 raise OptionError(
                     f"{declared.flag} with `--solver {self.solver}`",
                     f"use it with `--solver {solvers_with(name)}`, or leave it out",

@@ -1,127 +1,25 @@
-"""Which solvers are there, and which options belong to which? A dataclass for options that solvers share,
-and one line below per solver.
+"""Which solvers are there, and which options belong to which? One line below per solver, and a dataclass of their options.
 
 Nothing here imports Numba: the classes compile loops and are imported when they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from streampgs.base.errors import OptionError
 from streampgs.losses import LOSSES
-from streampgs.options.fields import COMMON, MODEL, Choice, Listed, Number, Option, option, options_of
+from streampgs.options.fields import COMMON, MODEL, Choice, Listed, Number, option
 
 SMALLEST_P = 1.001
-MOST_SHRINK_EVERY = 1 << 16
+MOST_SHRINK_EVERY = MOST_SUPPORTS = 1 << 16
 SIGMA = Listed(of=Number("S", 0.0, above=True, words=("auto",)), alone=("auto",))
 _P = Number("P", SMALLEST_P, 2.0, words=("auto",),
     remedy="2 is the Euclidean norm; values near 1, like 1.1, give sparse models; 'auto' tries some")  # fmt: skip
 _BALL = Number("B", 0.0, above=True, words=("auto", "none"), remedy="give a radius, 'auto' or 'none'")
 _STEEP = ", ".join(name for name, loss in LOSSES.items() if not loss.lipschitz)
-
-
-@dataclass(frozen=True)
-class SigmaChoices:
-    """The option of solvers whose regularizer is squared."""
-
-    # fmt: off
-    sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
-        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for coordinate and greedy-coordinate.")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class PgsChoices:
-    """Options of the Primal Gradient Solver."""
-
-    # fmt: off
-    p: float | Literal["auto"] | tuple[float, ...] = option(2.0, Listed(of=_P, alone=("auto",)), MODEL,
-        "For --solver pgs: norm of the regularizer, in (1, 2]. Near 1 the largest weights are on few features. "
-        "auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
-    t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
-        "For --solver pgs: offset of the step count; larger means smaller first steps. The paper uses 1. "
-        "auto: from the norms of the rows.")
-    returns: str = option("suffix", Choice(names=("suffix", "average", "last", "random")), MODEL,
-        "For --solver pgs: the weights to return, which are the average of the later steps (suffix), of all steps (average), "
-        "the last ones (last), or "
-        "those of a random step as in the paper (random).", flag="--return")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class BallChoices:
-    """The option of solvers that can keep the weights in a ball."""
-
-    # fmt: off
-    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
-        MODEL, "For --solver pgs and ogd: keep the p-norm of the weights below B; the default is nearly always "
-        "right. For entropic, which needs it: keep the sum of all |w| below B.",
-        shown=f"auto for losses that need it ({_STEEP}), else none")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class L1Choices:
-    """The option of solvers whose weights can be exactly zero."""
-
-    # fmt: off
-    l1: float | tuple[float, ...] | None = option(None,
-        Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), COMMON,
-        "Weight of the sum of all |w|, for models with few nonzero weights. Larger values set more weights exactly to zero. "
-        "With several values the best model is returned. For --solver pgs, coordinate, greedy-coordinate, truncated-gradient "
-        "and smidas.")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class StepChoices:
-    """The option of solvers with steps of a fixed size."""
-
-    # fmt: off
-    step: float | Literal["auto"] | tuple[float, ...] = option("auto",
-        Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
-        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: from the norms of the rows.")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class BetaChoices:
-    """The option of coordinate descent."""
-
-    # fmt: off
-    beta: str = option("column", Choice(names=("column", "global")), MODEL,
-        "For --solver coordinate and greedy-coordinate: bound of the second derivative, which limits the steps. column: one "
-        "for each column. global: the largest one for all columns, as in the paper, which is slower.")
-    # fmt: on
-
-
-@dataclass(frozen=True)
-class SmidasChoices:
-    """Options of SMIDAS."""
-
-    # fmt: off
-    shrink_every: int | Literal["auto"] = option("auto",
-        Number("K", 1, MOST_SHRINK_EVERY, whole=True, words=("auto",), remedy="1 shrinks the weights in every step"), MODEL,
-        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: 1 where rows are "
-        "dense; where they are sparse, so that shrinking takes as long as the steps.")
-    # fmt: on
-
-
-MOST_SUPPORTS = 1 << 16
-
-
-@dataclass(frozen=True)
-class SupportChoices:
-    """The option of the solver `kernel`."""
-
-    # fmt: off
-    supports: int = option(4096,
-        Number("N", 1, MOST_SUPPORTS, whole=True, remedy="4096 is a start; more are slower and more accurate"), MODEL,
-        "For --solver kernel: number of different rows that the model keeps and compares others with, at most.")
-    # fmt: on
 
 
 @dataclass(frozen=True)
@@ -145,8 +43,8 @@ class Needs:
 class Solver(NamedTuple):
     path: str
     """module:class of the learner"""
-    choices: tuple[type, ...]
-    """The options that it takes and some other solvers do not; ModelOptions inherits them."""
+    options: tuple[str, ...]
+    """The options that it takes and some other solvers do not: names of fields of SolverOptions."""
     needs: Needs = Needs()
     """The learner has the same."""
     with_l1: str = ""
@@ -158,10 +56,6 @@ class Solver(NamedTuple):
     def steps_on_rows(self) -> bool:
         """Whether each row can be a step of its own."""
         return not self.needs.passes
-
-    @property
-    def options(self) -> Mapping[str, Option]:
-        return {name: declared for choices in self.choices for name, declared in options_of(choices).items()}
 
 
 def _refuse_with_l1(options: Any) -> None:
@@ -182,7 +76,7 @@ def _refuse_with_l1(options: Any) -> None:
         raise OptionError("--l1 with --return random", "leave --return out, or use last or average")
 
 
-_COORDINATE = SigmaChoices, L1Choices, BetaChoices
+_COORDINATE = "sigma", "l1", "beta"
 _OF_PASSES = Needs(passes=True, smooth=True)
 _OF_COLUMNS = Needs(passes=True, smooth=True, in_memory=True, columns=True)
 
@@ -198,26 +92,70 @@ def _refuse_without_ball(options: Any) -> None:
 SOLVERS = {
     "pgs": Solver(
         "streampgs.learn.pgs:Pgs",
-        (SigmaChoices, PgsChoices, BallChoices, L1Choices),
+        ("sigma", "p", "t0", "returns", "ball", "l1"),
         with_l1="streampgs.learn.composite:Composite",
         refuse=_refuse_with_l1,
     ),
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
-    "l-bfgs": Solver("streampgs.learn.passes:Lbfgs", (SigmaChoices,), _OF_PASSES),
-    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices), Needs(in_memory=True)),
+    "l-bfgs": Solver("streampgs.learn.passes:Lbfgs", ("sigma",), _OF_PASSES),
+    "kernel": Solver("streampgs.learn.kernel:KernelSolver", ("sigma", "supports"), Needs(in_memory=True)),
     "entropic": Solver(
         "streampgs.learn.entropic:Entropic",
-        (SigmaChoices, BallChoices),
+        ("sigma", "ball"),
         Needs(all_weights=True),
         refuse=_refuse_without_ball,
     ),
-    "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", (L1Choices, StepChoices)),
-    "smidas": Solver("streampgs.learn.fixed_steps:Smidas", (L1Choices, StepChoices, SmidasChoices)),
-    "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
-    "sgd": Solver("streampgs.learn.fixed_steps:Sgd", (SigmaChoices, StepChoices)),
-    "gradient-descent": Solver("streampgs.learn.passes:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES),
+    "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", ("l1", "step")),
+    "smidas": Solver("streampgs.learn.fixed_steps:Smidas", ("l1", "step", "shrink_every")),
+    "ogd": Solver("streampgs.learn.ogd:Ogd", ("sigma", "ball")),
+    "sgd": Solver("streampgs.learn.fixed_steps:Sgd", ("sigma", "step")),
+    "gradient-descent": Solver("streampgs.learn.passes:GradientDescent", ("sigma", "step"), _OF_PASSES),
     "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
 }
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """Which solver, and the options that some of them take."""
+
+    # fmt: off
+    solver: str = option("pgs", Choice(names=SOLVERS), MODEL,
+        "How the model is trained; docs/solvers.md says which solver to choose.")
+    sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
+        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for coordinate and greedy-coordinate.")
+    p: float | Literal["auto"] | tuple[float, ...] = option(2.0, Listed(of=_P, alone=("auto",)), MODEL,
+        "For --solver pgs: norm of the regularizer, in (1, 2]. Near 1 the largest weights are on few features. "
+        "auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
+    t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
+        "For --solver pgs: offset of the step count; larger means smaller first steps. The paper uses 1. "
+        "auto: from the norms of the rows.")
+    returns: str = option("suffix", Choice(names=("suffix", "average", "last", "random")), MODEL,
+        "For --solver pgs: the weights to return, which are the average of the later steps (suffix), of all steps (average), "
+        "the last ones (last), or "
+        "those of a random step as in the paper (random).", flag="--return")
+    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
+        MODEL, "For --solver pgs and ogd: keep the p-norm of the weights below B; the default is nearly always "
+        "right. For entropic, which needs it: keep the sum of all |w| below B.",
+        shown=f"auto for losses that need it ({_STEEP}), else none")
+    l1: float | tuple[float, ...] | None = option(None,
+        Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), COMMON,
+        "Weight of the sum of all |w|, for models with few nonzero weights. Larger values set more weights exactly to zero. "
+        "With several values the best model is returned. For --solver pgs, coordinate, greedy-coordinate, truncated-gradient "
+        "and smidas.")
+    step: float | Literal["auto"] | tuple[float, ...] = option("auto",
+        Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
+        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: from the norms of the rows.")
+    supports: int = option(4096,
+        Number("N", 1, MOST_SUPPORTS, whole=True, remedy="4096 is a start; more are slower and more accurate"), MODEL,
+        "For --solver kernel: number of different rows that the model keeps and compares others with, at most.")
+    shrink_every: int | Literal["auto"] = option("auto",
+        Number("K", 1, MOST_SHRINK_EVERY, whole=True, words=("auto",), remedy="1 shrinks the weights in every step"), MODEL,
+        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: 1 where rows are "
+        "dense; where they are sparse, so that shrinking takes as long as the steps.")
+    beta: str = option("column", Choice(names=("column", "global")), MODEL,
+        "For --solver coordinate and greedy-coordinate: bound of the second derivative, which limits the steps. column: one "
+        "for each column. global: the largest one for all columns, as in the paper, which is slower.")
+    # fmt: on
 
 
 LEARNERS = {name: solver.path for name, solver in SOLVERS.items()} | {

@@ -293,8 +293,8 @@ class Lineages:
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
         self._change_steps(update.old_rows + update.rows, window, is_new)
-        candidates = learner_named(long.specs[0].learner).candidates
-        self.fresh.begin([candidates.from_zero(spec, self._now.length) for spec in long.specs])
+        continuation = learner_named(long.specs[0].learner).continuation
+        self.fresh.begin([continuation.from_zero(spec, self._now.length) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 

@@ -18,7 +18,8 @@ from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options.commands import Limits, ModelOptions
-from streampgs.options.solvers import SOLVERS, learner_for, solver_of
+from streampgs.options.fields import options_of
+from streampgs.options.solvers import SOLVERS, SolverOptions, learner_for, solver_of
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.window import Window
@@ -143,8 +144,8 @@ def _varied(candidates: Sequence[LaneSpec], names: Iterable[str]) -> list[str]:
 
 def _flag(spec: LaneSpec, name: str) -> str:
     """The name of a solver's option on the command line; or of a number that has no option."""
-    options = SOLVERS[solver_of(spec.learner)].options
-    return options[name].flag.removeprefix("--") if name in options else name
+    taken = name in SOLVERS[solver_of(spec.learner)].options
+    return options_of(SolverOptions)[name].flag.removeprefix("--") if taken else name
 
 
 def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:

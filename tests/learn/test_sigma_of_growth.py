@@ -38,7 +38,7 @@ def test_no_step_is_longer_than_the_first(changes):
         spec = solver.settings
         assert (solver.steps + spec.own.t0) * spec.sigma >= 3.0 * 0.02 * (1.0 - 1e-12)
         assert divisor(spec, StepChange(1.0), solver.steps) == pytest.approx((solver.steps + spec.own.t0) * spec.sigma)
-    again = learner_named("pgs").candidates.from_zero(solver.settings, 1.0)
+    again = learner_named("pgs").continuation.from_zero(solver.settings, 1.0)
     assert again.own.t0 * again.sigma == pytest.approx(3.0 * 0.02)
 
 
@@ -51,7 +51,7 @@ def test_steps_are_shorter_while_rows_are_longer():
     solver.lanes.change_steps(StepChange(1.0, 1.0, 5.0))
     np.testing.assert_allclose(last_iterate(solver), before, rtol=1e-9)
     assert (40 + solver.settings.own.t0) * 0.02 == pytest.approx((40 + 3.0) * 0.02 + 4.0 * 3.0 * 0.02)
-    assert learner_named("pgs").candidates.from_zero(solver.settings, 5.0).own.t0 == pytest.approx(15.0)
+    assert learner_named("pgs").continuation.from_zero(solver.settings, 5.0).own.t0 == pytest.approx(15.0)
     solver.lanes.change_steps(StepChange(1.0, 5.0, 1.0))
     for training in (solver, other):
         training.advance(rows, 40, 80)
