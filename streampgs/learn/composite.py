@@ -33,7 +33,7 @@ from streampgs.learn.pgs_options import (
     dual_factor,
     usual_sigma,
 )
-from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter, pack_of_rows
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
@@ -115,7 +115,8 @@ class Composite(DualAverager):
         averages = {"iterate_sum": vector, "nonzero_steps": vector}
         averages = {name: field._replace(role=Role.AVERAGE) for name, field in averages.items()}
         self.stretches = Stretches(averages, self.spec.own.returns == AVERAGE)
-        scalar = Field((LANE,), Merge.MEAN, pack=Pack("sums", _sums))
+        pack = pack_of_rows("sums", multiplier_sum=0, threshold_sum=1, step_sum=2)
+        scalar = Field((LANE,), Merge.MEAN, pack=pack)
         self.fields = {
             "dual": vector._replace(role=Role.DUAL),
             "known": vector._replace(axes=(COORDINATE,), low=0.0),
@@ -157,13 +158,11 @@ class Composite(DualAverager):
         return min(super().steps_left(state), _SETTLE_STEPS - int(state["steps"]) % _SETTLE_STEPS)
 
     def end_stretch(self, state: State) -> bool:
-        steps, over = int(state["steps"]), self.stretches.is_over(state)
-        if over or steps // _SETTLE_STEPS > int(state["settled"]):
+        parts = int(state["steps"]) // _SETTLE_STEPS
+        if parts > int(state["settled"]):
             self.settle(state)
-            state["settled"][...] = steps // _SETTLE_STEPS
-        if over:
-            self.stretches.begin(state)
-        return over
+            state["settled"][...] = parts
+        return super().end_stretch(state)
 
     # Results.
 
@@ -197,8 +196,3 @@ class Composite(DualAverager):
         sigma, t0, l1, l1_steps = self.parameters[[loops.SIGMA, loops.T0, loops.L1, loops.L1_STEPS], lane].tolist()
         size = np.maximum(0.0, np.abs(dual) - np.where(chosen == 0, 0.0, (steps + l1_steps) * l1))
         return np.copysign(size, dual) / ((steps + t0) * sigma) if steps else np.zeros(len(dual))
-
-
-def _sums(sizes: Sizes) -> State:
-    whole = np.zeros((3, sizes[LANE]))
-    return {"sums": whole, "multiplier_sum": whole[0], "threshold_sum": whole[1], "step_sum": whole[2]}

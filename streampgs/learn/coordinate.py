@@ -279,6 +279,14 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
         return np.array(state["weights"][slice(None) if at is None else at, lane])
 
 
+class GreedyCoordinate(Coordinate):
+    """Each sweep measures all partial derivatives, and takes the one step that decreases the objective most (GCD in the same
+    paper, §4.1)."""
+
+    def work(self, sweep: Sweep, order: NDArray[np.int64]) -> None:
+        sweep.greedy_step(sweep.measure())
+
+
 class Sweep:
     """A sweep of one lane. All numbers of the loops are sums over rows; those in the state are divided by the total weight."""
 

@@ -32,7 +32,18 @@ from streampgs.learn.learner import Candidates, RowLearner, Stops
 from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.pgs_options import usual_sigma
-from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.state import (
+    COORDINATE,
+    LANE,
+    Array,
+    Field,
+    Merge,
+    Role,
+    State,
+    counter,
+    pack_by_lane,
+    pack_of_rows,
+)
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
@@ -147,7 +158,8 @@ class Sgd(StepLearner):
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs, loops.PARAMETERS)
-        vector, scalars = Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL), Pack("scalars", _sgd_scalars)
+        vector = Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL)
+        scalars = pack_of_rows("scalars", scale=loops.SCALE, scale_sum=loops.SCALE_SUM)
         self.stretches = Stretches({"iterate_sum": vector._replace(merge=Merge.SUM, role=Role.AVERAGE)}, whole=True)
         self.fields = {
             "dual": vector,
@@ -172,11 +184,6 @@ class Sgd(StepLearner):
     def settle(self, state: State) -> None:
         loops.fold(*self.arrays(state))
 
-    def end_stretch(self, state: State) -> bool:
-        if self.stretches.is_over(state):
-            self.settle(state)
-        return super().end_stretch(state)
-
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """The average of the weights from which the steps started."""
         chosen = (slice(None) if at is None else at, lane)
@@ -185,11 +192,6 @@ class Sgd(StepLearner):
             return np.asarray(state["scale"][lane] * state["dual"][chosen])
         present = state["scale_sum"][lane] * state["dual"][chosen] + state["iterate_sum"][chosen]
         return np.asarray(self.stretches.with_earlier(state, "iterate_sum", chosen, present) / covered)
-
-
-def _sgd_scalars(sizes: Sizes) -> State:
-    whole = np.zeros((2, sizes[LANE]))
-    return {"scalars": whole, "scale": whole[loops.SCALE], "scale_sum": whole[loops.SCALE_SUM]}
 
 
 # The truncated gradient.
@@ -284,12 +286,13 @@ class Smidas(StepLearner):
         q = round(self.spec.norm.q)
         if self.spec.norm.q != q or q > _LARGEST_Q:
             raise ValueError(f"a norm with q = {self.spec.norm.q}, which is not a whole number up to {_LARGEST_Q}")
-        coordinates = Pack("coordinates", _smidas_coordinates)
-        scalar = Field((LANE,), Merge.DERIVED, low=0.0, pack=Pack("scalars", _smidas_scalars))
+        coordinates = pack_by_lane("coordinates", "dual", "raised")
+        rows = {"power_sum": smidas_loop.POWER_SUM, "power_scale": smidas_loop.SCALE, "shrunk": smidas_loop.SHRUNK}
+        scalar = Field((LANE,), Merge.DERIVED, low=0.0, pack=pack_of_rows("scalars", **rows))
         self.fields = {
             "dual": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=coordinates),
             "raised": Field((COORDINATE, LANE), Merge.DERIVED, pack=coordinates),
-            **dict.fromkeys(("power_sum", "power_scale", "shrunk"), scalar),
+            **dict.fromkeys(rows, scalar),
             "steps": counter(Merge.MEAN),
             "stopped": STOPPED,
             **self.stretches.fields,
@@ -318,14 +321,3 @@ class Smidas(StepLearner):
         multipliers = smidas_loop.settle(dual, raised, scalars, int(state["steps"]), parameters)
         weights = multipliers[0] * raised[0]
         return np.asarray(weights if at is None else weights[at])
-
-
-def _smidas_coordinates(sizes: Sizes) -> State:
-    whole = np.zeros((2, sizes[LANE], sizes[COORDINATE]))
-    return {"coordinates": whole, "dual": whole[0].T, "raised": whole[1].T}
-
-
-def _smidas_scalars(sizes: Sizes) -> State:
-    whole = np.zeros((smidas_loop.SCALARS, sizes[LANE]))
-    names = {"power_sum": smidas_loop.POWER_SUM, "power_scale": smidas_loop.SCALE, "shrunk": smidas_loop.SHRUNK}
-    return {"scalars": whole, **{name: whole[row] for name, row in names.items()}}

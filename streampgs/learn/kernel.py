@@ -22,7 +22,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, DualAverager, PgsCandidates, automatic_t0, sigmas_of
-from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.state import COORDINATE, LANE, Array, Field, Merge, Role, State, counter, pack_by_lane
 from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 
@@ -69,7 +69,9 @@ class KernelSolver(DualAverager):
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs, loops.PARAMETERS)
-        vector = Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=Pack("coordinates", _coordinates))
+        vector = Field(
+            (COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=pack_by_lane("coordinates", "dual", "iterate_sum")
+        )
         sums = {"iterate_sum": vector._replace(merge=Merge.SUM, role=Role.AVERAGE)}
         self.stretches = Stretches(sums, self.spec.own.returns == AVERAGE)
         self.fields = {
@@ -92,11 +94,6 @@ class KernelSolver(DualAverager):
         state["iterate_sum"] += state["multiplier_sum"] * state["dual"]
         state["multiplier_sum"][...] = 0.0
 
-    def end_stretch(self, state: State) -> bool:
-        if self.stretches.is_over(state):
-            self.settle(state)
-        return super().end_stretch(state)
-
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         chosen = (slice(None) if at is None else at, lane)
         covered, steps = self.stretches.steps_covered(state), int(state["steps"])
@@ -107,9 +104,3 @@ class KernelSolver(DualAverager):
             return np.asarray(state["dual"][chosen] / clock)
         present = state["multiplier_sum"][lane] * state["dual"][chosen] + state["iterate_sum"][chosen]
         return np.asarray(self.stretches.with_earlier(state, "iterate_sum", chosen, present) / covered)
-
-
-def _coordinates(sizes: Sizes) -> State:
-    """Each lane's numbers are neighbours."""
-    whole = np.zeros((2, sizes[LANE], sizes[COORDINATE]))
-    return {"coordinates": whole, "dual": whole[0].T, "iterate_sum": whole[1].T}

@@ -78,9 +78,9 @@ class Lanes:
         group.state = group.learner.init(self.features + 1)
         return group
 
-    def _set(self, specs: Sequence[LaneSpec], groups: list[Group]) -> None:
+    def _set(self, specs: Sequence[LaneSpec], groups: list[Group], constants: Sequence[float] = ()) -> None:
         self.specs, self.groups = tuple(specs), groups
-        self.constants = [0.0] * len(specs)
+        self.constants = list(constants) or [0.0] * len(specs)
         places = {}
         for group, numbers in enumerate(_grouped(specs)):
             places.update({number: (group, column) for column, number in enumerate(numbers)})
@@ -109,13 +109,15 @@ class Lanes:
         """Drop all lanes but these, which stay the same to the last bit."""
         self._gather_from(self, [self.specs[lane] for lane in lanes], lanes)
 
-    def _gather_from(self, other: Lanes, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
+    def _gather_from(
+        self, other: Lanes, specs: Sequence[LaneSpec], lanes: Sequence[int], constants: Sequence[float] = ()
+    ) -> None:
         """Lanes of these specs, each with the state of one of the other lanes, which may be these."""
         groups = []
         for numbers in _grouped(specs):
             groups.append(Group([specs[number] for number in numbers]))
             groups[-1].begin_from([other._state_of(lanes[number]) for number in numbers], self.features + 1)
-        self._set(specs, groups)
+        self._set(specs, groups, constants)
 
     def place(self, lane: int) -> tuple[Group, int]:
         """Its group, and its column there."""
@@ -133,9 +135,7 @@ class Lanes:
         for numbers in _grouped(specs):
             lane = kept[numbers[0]]
             groups.append(self._new_group(specs, numbers) if lane is None else self.groups[self._places[lane][0]])
-        constants = [0.0 if lane is None else self.constants[lane] for lane in kept]
-        self._set(specs, groups)
-        self.constants = constants
+        self._set(specs, groups, [0.0 if lane is None else self.constants[lane] for lane in kept])
 
     def relayout(self, layout: str) -> None:
         """Continue with rows of this layout."""
@@ -144,15 +144,12 @@ class Lanes:
     def _respecify(self, specs: Sequence[LaneSpec]) -> None:
         """The same lanes, with specs that need the same state."""
         if tuple(specs) != self.specs:
-            constants = self.constants
-            self._gather_from(self, specs, range(len(self)))
-            self.constants = constants
+            self._gather_from(self, specs, range(len(self)), self.constants)
 
     def begin_as(self, other: Lanes) -> None:
         """With copies of the lanes of others."""
         self.features = other.features
-        self._gather_from(other, other.specs, range(len(other)))
-        self.constants = list(other.constants)
+        self._gather_from(other, other.specs, range(len(other)), other.constants)
 
     def continue_from(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Replace the lanes by others, each with the weights and at the step of one of the present lanes; averages and
@@ -297,15 +294,10 @@ class Lanes:
         require(type(features) is int and features >= 0, f"{features!r:.50} features")
         groups = _restored(specs, features, bundle.arrays)
         self.features = features
-        self._set(specs, groups)
-        self.constants = _constants(bundle, len(specs))
-
-
-def _constants(bundle: Bundle, count: int) -> list[float]:
-    constants = decode(list[float], bundle.values["constants"])
-    require(len(constants) == count, f"{len(constants)} constants of {count} models")
-    require(all(map(math.isfinite, constants)), "constants that are not finite")
-    return constants
+        constants = decode(list[float], bundle.values["constants"])
+        require(len(constants) == len(specs), f"{len(constants)} constants of {len(specs)} models")
+        require(all(map(math.isfinite, constants)), "constants that are not finite")
+        self._set(specs, groups, constants)
 
 
 def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDArray[Any]]) -> list[Group]:

@@ -167,6 +167,8 @@ class Learner(ABC):
         """Do the work of this step count, if there is any; a function of the state, never of where a call ends."""
         if not self.stretches.is_over(state):
             return False
+        if len(self.stretches.sums) > 1:  # those of iterates are complete when they are put aside
+            self.settle(state)
         self.stretches.begin(state)
         return True
 

@@ -40,7 +40,7 @@ from streampgs.learn.learner import (
 )
 from streampgs.learn.lines import Scale, rows_of
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, usual_sigma
+from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, sigma_unit, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
@@ -270,7 +270,7 @@ def _sigmas(options: ModelOptions, scale: Scale) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
     ladder = WHOLE_LADDER if scale.whole else _LADDER if options.validation else (USUAL_SIGMA,)
-    unit = scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300) / max(1, scale.rows) / scale.unit
+    unit = sigma_unit(scale, scale.mean_squared_norm(EUCLID))
     return [step * unit for step in reversed(ladder)]
 
 

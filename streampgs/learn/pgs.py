@@ -1,9 +1,10 @@
-"""The Primal Gradient Solver: its state, its steps, and the weights that it returns."""
+"""The Primal Gradient Solver: its state, its steps, and the weights that it returns; and online gradient descent."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Certified, Merges, StepChange, refuse_divergence
-from streampgs.learn.lines import NOTHING
+from streampgs.learn.lines import NOTHING, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import (
     AVERAGE,
@@ -29,6 +30,7 @@ from streampgs.learn.pgs_options import (
 )
 from streampgs.learn.state import COORDINATE, LANE, Array, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import Vector
+from streampgs.options.commands import ModelOptions
 
 # Everything derived from λ is rebuilt at fixed step numbers, never when a checkpoint is written: a pause must not change
 # anything.
@@ -277,3 +279,32 @@ class PgsMerge:
         state["tallies"] += sum(copy["tallies"] for copy in copies)
         if not self.needs_rebuild:
             state["power_sum"][:] = power_sums.sum(axis=0)
+
+
+# Online gradient descent with steps 1/(σt); the result is the average of all iterates.
+#
+# It minimises σ/2·‖w‖² + (1/m) Σ loss by w_{t+1} = w_t - (σ·w_t + g_t)/(σt) = -(g_1 + … + g_t)/(σt) (Algorithm 3 of C. Zhang's
+# Lecture 22, OGD for Strongly Convex Functions and Kernel Methods; PEGASOS, if there is a ball). That is PGS with p = 2 and
+# t0 = 0.
+
+
+@dataclass(frozen=True)
+class OgdOptions(PgsOptions):
+    varies: ClassVar[tuple[str, ...]] = ("sigma", "ball")
+    shared: ClassVar[tuple[str, ...]] = ()
+
+
+class OgdCandidates(PgsCandidates):
+    example: ClassVar[OgdOptions] = OgdOptions(t0=0.0, ball=None, returns=AVERAGE)
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        return [
+            replace(spec, own=OgdOptions(t0=0.0, ball=spec.own.ball, returns=AVERAGE))
+            for spec in super().of(options, scale, base)
+        ]
+
+
+class Ogd(Pgs):
+    Options: ClassVar[type] = OgdOptions
+    candidates: ClassVar[Candidates] = OgdCandidates()
+    remedy_of_divergence = "give a larger --sigma, or use `--solver pgs`, whose first steps are shorter"

@@ -168,17 +168,17 @@ def sigmas_of(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> 
         ladder = (USUAL_SIGMA,) if scale.features > _WIDEST_RACE else _ladder(options, scale.targets)
     else:
         ladder = WHOLE_LADDER if scale.whole else SIGMA_LADDER
-    return [step * _unit(scale, mean_squared_norm) for step in reversed(ladder)]
+    return [step * sigma_unit(scale, mean_squared_norm) for step in reversed(ladder)]
 
 
-def _unit(scale: Scale, mean_squared_norm: float) -> float:
+def sigma_unit(scale: Scale, mean_squared_norm: float) -> float:
     unit: float = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
     return unit
 
 
 def usual_sigma(scale: Scale, mean_squared_norm: float) -> float:
     """Where there is no race: small enough to have little effect."""
-    sigma: float = USUAL_SIGMA * _unit(scale, mean_squared_norm)
+    sigma: float = USUAL_SIGMA * sigma_unit(scale, mean_squared_norm)
     return sigma
 
 

@@ -50,6 +50,26 @@ class Pack(NamedTuple):
     """Allocate zeros: the whole array under the pack's name, and the fields as views of it."""
 
 
+def pack_of_rows(name: str, **rows: int) -> Pack:
+    """Numbers of each lane in one array, each field in the row that is given."""
+
+    def views(sizes: Sizes) -> State:
+        whole = np.zeros((len(rows), sizes[LANE]))
+        return {name: whole, **{field: whole[row] for field, row in rows.items()}}
+
+    return Pack(name, views)
+
+
+def pack_by_lane(name: str, *fields: str) -> Pack:
+    """Fields in one array; each lane's numbers are neighbours."""
+
+    def views(sizes: Sizes) -> State:
+        whole = np.zeros((len(fields), sizes[LANE], sizes[COORDINATE]))
+        return {name: whole, **{field: whole[place].T for place, field in enumerate(fields)}}
+
+    return Pack(name, views)
+
+
 class Field(NamedTuple):
     """One array of a learner's state."""
 

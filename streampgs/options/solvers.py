@@ -107,10 +107,10 @@ SOLVERS = {
     ),
     "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", ("l1", "step")),
     "smidas": Solver("streampgs.learn.fixed_steps:Smidas", ("l1", "step", "shrink_every")),
-    "ogd": Solver("streampgs.learn.ogd:Ogd", ("sigma", "ball")),
+    "ogd": Solver("streampgs.learn.pgs:Ogd", ("sigma", "ball")),
     "sgd": Solver("streampgs.learn.fixed_steps:Sgd", ("sigma", "step")),
     "gradient-descent": Solver("streampgs.learn.passes:GradientDescent", ("sigma", "step"), _OF_PASSES),
-    "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
+    "greedy-coordinate": Solver("streampgs.learn.coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
 }
 
 

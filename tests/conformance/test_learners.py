@@ -31,8 +31,8 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Group, Lanes
 from streampgs.learn.learner import learner_named, merge, spread, step, warm_up
 from streampgs.learn.norms import EUCLID, PNorm
-from streampgs.learn.ogd import OgdOptions
 from streampgs.learn.passes import DescentOptions, PassOptions
+from streampgs.learn.pgs import OgdOptions
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.learn.state import COORDINATE, LANE, Merge, State
 from streampgs.options.solvers import LEARNERS, SOLVERS, solver_of

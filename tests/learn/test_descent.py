@@ -11,7 +11,7 @@ import pytest
 from streampgs.learn.fixed_steps import SgdOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.ogd import OgdOptions
+from streampgs.learn.pgs import OgdOptions
 
 from .plain_descent import PlainLazyPegasos, PlainOgd, PlainPegasos, PlainSgd
 from .windows import Training, last_iterate, settings, window
