@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,12 +89,11 @@ AnyRows = TypeVar("AnyRows", bound=Rows)
 """Rows, or a window."""
 
 
-def empty_row(sparse: bool) -> Rows:
-    """One row without entries, to compile loops with; its table is a row with one entry."""
-    first = np.zeros(1, np.int64)
+def one_row(sparse: bool) -> Rows:
+    """One row of one entry, to compile loops with; its table has no other row."""
     index = np.zeros(1 if sparse else 0, np.uint32)
-    table = Rows(first, first + 1, index, np.ones(1, np.float32), np.ones(1), features=1)
-    return Rows(first, first, labels=np.ones(1), table=table)
+    row = Rows(np.zeros(1, np.int64), np.ones(1, np.int64), index, np.ones(1, np.float32), np.ones(1), features=1)
+    return replace(row, table=row)
 
 
 def joined(parts: Iterable[Rows]) -> Rows:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streampgs.base.checks import decode
 from streampgs.base.errors import Diverged
 from streampgs.kernels.row_steps import BASE, CLASS, LABEL, SHAPE, UNIT, Steps, advance_for
-from streampgs.kernels.rows import Rows, empty_row
+from streampgs.kernels.rows import Rows, one_row
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
@@ -259,7 +259,7 @@ def warm_up(learner: type[Learner], spec: LaneSpec, lanes: int) -> None:
     """Compile, or load from the cache, all that training needs."""
     one = learner([spec] * lanes)
     state = one.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
-    step(one, state, empty_row(spec.layout == "sparse"), 0, 1)
+    step(one, state, one_row(spec.layout == "sparse"), 0, 1)
     if isinstance(one, Passes):
         one.reach_epoch(state, 1)
     one.settle(state)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slope_sums_for
 from streampgs.kernels.placing_loop import mark_features, score_rows, squared_norms
-from streampgs.kernels.rows import Rows, empty_row
+from streampgs.kernels.rows import Rows, one_row
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
@@ -164,7 +164,7 @@ class Judge:
 
 def warm_up_judge(spec: LaneSpec) -> None:
     """Compile, or load from the cache, the loops that judge lanes like this one."""
-    window = empty_row(spec.layout == "sparse")
+    window = one_row(spec.layout == "sparse")
     judge = Judge(Lanes([spec], 1), (spec.target,), window, np.zeros(1, np.int64))
     judge.judgement(0)
     judge.best_constant(0, False)
