@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -16,8 +17,9 @@ class Bundle:
     values: dict[str, Any] = field(default_factory=dict)
     """What JSON can hold."""
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    joined: dict[str, Sequence[NDArray[Any]]] = field(default_factory=dict)
-    """Arrays that are scattered in memory. Each is written as one array and is read back in `arrays`."""
+    vectors: Mapping[str, tuple[int, Callable[[], NDArray[np.float64]]]] = field(default_factory=dict)
+    """Vectors that are computed one after the other while they are written, by their lengths: there may be no memory for all
+    of them. They are read back in `arrays`."""
 
 
 class Stage(Protocol):

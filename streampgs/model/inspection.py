@@ -22,7 +22,7 @@ from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 from streampgs.model.l1_path import draw_path, path_of
-from streampgs.model.model import Model
+from streampgs.model.model import Model, model_of
 from streampgs.options.commands import EncodingOptions, InspectOptions, ModelOptions, Resources
 from streampgs.options.fields import build
 from streampgs.options.solvers import solver_of
@@ -31,6 +31,7 @@ from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
 from streampgs.run.folder import RunFolder, finite_or_null
 from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
+from streampgs.run.spool import rows_in_spool
 from streampgs.run.undo import restorable
 from streampgs.run.words import encoding_choices
 from streampgs.selection.judge import WORST
@@ -61,12 +62,13 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
     """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights. `path`: also a
     picture of the weights against l1, in this file."""
     saved = saved_run(run)
+    model = model_of(saved)
     if path is not None:
-        draw_path(saved.race, Model.load(run), path)
+        draw_path(saved.race, model, path)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
-    table, returned = [_lane_summary(race, lane) for lane in range(len(lanes))], saved.lineages.returned
-    nonzeros, zeros = nonzeros_and_zeros(returned, leading)
+    table = [_lane_summary(race, lane) for lane in range(len(lanes))]
+    nonzeros = int(np.count_nonzero(model.coef_))
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
@@ -77,30 +79,30 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
         "ignored_files": saved.folder.lookalikes(),
         "options": encode(record.options),
-        "settings": _settings(lanes.specs[leading.start]),
-        "kernel": None if saved.map is None else {**encode(saved.map.record), "features": saved.map.width},
+        "settings": _settings(model.settings),
+        "kernel": None if model.kernel is None else {**encode(model.kernel.record), "features": model.kernel.width},
         "limits": asdict(record.limits),
-        "t": lanes.steps,
-        "rows": saved.meter.rows,
+        "t": model.steps,
+        "rows": model.rows,
         "epoch": saved.cursor.epoch,
-        "stream_rows": saved.stream_rows,
+        "stream_rows": None if record.spool is None else rows_in_spool(saved.folder.spool),
         "clipped_values": saved.clipped,
         "features": lanes.features,
         "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
-        "intercept": _mean([returned.predictor(lane)[1] for lane in leading]),
+        "intercept": float(np.mean(model.intercept_)),
         "nonzeros": nonzeros,
-        "zeros": zeros,
+        "zeros": model.coef_.size - nonzeros,
         "update": summary_of(saved.lineages),
         "lanes": table,
         "path": path_of(race),
-        **({"top": strongest(Model.load(run), top)} if top else {}),
+        **({"top": strongest(model, top)} if top else {}),
         "dropped": [
             _choices(race.candidates[int(number)]) | {"rows": dropped.rows, "merit": _merit(dropped.merit)}
             for number, dropped in progress.dropped.items()
         ],
         "judged": asdict(progress.marks[-1]) if progress.marks else None,
-        "seconds_training": saved.meter.seconds_training,
+        "seconds_training": checkpoint.sections["meter"].values["seconds_training"],
         "sizes": asdict(record.sizes),
         "catalog": summary(saved.catalog()),
         "retired": _retired(saved),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.base.errors import OptionError
-from streampgs.data.feature_maps import FeatureMap
+from streampgs.data.feature_maps import FeatureMap, MapStage
 from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES, Vector
@@ -18,7 +18,8 @@ from streampgs.model.metrics import Task
 from streampgs.model.scoring import scores_in_memory
 from streampgs.options.commands import ModelOptions
 from streampgs.options.messages import python_errors
-from streampgs.run.saved import saved_run
+from streampgs.run.checkpoint import rows_in_name
+from streampgs.run.saved import RETURNED, SavedRun, returned_in, saved_run
 
 _ESTIMATING = " or ".join(f"`--loss {name}`" for name, loss in LOSSES.items() if loss.probability is not None)
 
@@ -167,23 +168,28 @@ class Model:
 
 def load_model(run: Path, checkpoint: Path | None = None) -> Model:
     """`checkpoint`: one of the run's; None: the newest undamaged one."""
-    saved = saved_run(run, checkpoint)
-    race = saved.race
-    lanes, leading = race.lanes, race.leading_lanes()
-    predictors = [saved.lineages.returned.predictor(lane) for lane in leading]
-    intercepts = np.array([constant for _, constant in predictors])
-    single = len(leading) == 1
+    return model_of(saved_run(run, checkpoint, RETURNED, MapStage.name))
+
+
+def model_of(saved: SavedRun) -> Model:
+    """The model that the run returns at this checkpoint."""
+    found, maps = saved.checkpoint, MapStage()
+    returned = returned_in(found)
+    if maps.name in found.sections:
+        found.restore(maps)
+    predictors, facts = returned.predictors, returned.facts
+    single = len(predictors) == 1
     return Model(
         predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
-        float(intercepts[0]) if single else intercepts,
+        predictors[0][1] if single else np.array([constant for _, constant in predictors]),
         saved.record.options,
-        lanes.specs[leading.start],
-        tuple(target.name for target in race.targets),
-        lanes.steps,
-        saved.meter.rows,
-        saved.checkpoint.path,
-        tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
-        saved.paused,
+        returned.spec,
+        facts.targets,
+        facts.steps,
+        rows_in_name(found.path),
+        found.path,
+        tuple(f"{path.name} ({why})" for path, why in found.damaged),
+        saved.paused(facts),
         saved.folder.encoding(saved.record.encoding),
-        kernel=saved.map,
+        kernel=maps.map,
     )

@@ -177,7 +177,7 @@ def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: M
     run, place = model.checkpoint.parent, out.parent.resolve() / out.name
     if place.is_relative_to(run.resolve()):
         raise OptionError(f"`--out '{out}'` is in the folder of the run", "name a file elsewhere")
-    saved = saved_run(run)
+    saved = saved_run(run, None, "worker")
     if exists(out):
         trained_on = saved.catalog()
         for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):

@@ -81,7 +81,7 @@ def write_into_run(run: Path, rows: GivenRows) -> str:
     """Write rows to a new folder of a run: the first one that the run does not use yet."""
     folder = RunFolder(run)
     with RunLock(run):
-        checkpoint = folder.newest_checkpoint()
+        checkpoint = folder.newest_checkpoint("run")
         record = folder.run_record()
         if checkpoint is not None:
             record = record.as_of(checkpoint.sections["run"])

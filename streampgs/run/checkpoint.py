@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.base.checks import understanding
+from streampgs.base.checks import require, understanding
 from streampgs.base.errors import RunError, Unreadable
 from streampgs.base.faults import has_no_space, names_in, remedy
 from streampgs.base.files import sync_folder
@@ -117,10 +117,11 @@ def remove_after(folder: Path, rows: int) -> None:
         ) from error
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """This checkpoint, or an error if it is damaged."""
+def read_checkpoint(path: Path, *wanted: str) -> Checkpoint:
+    """This checkpoint, or an error if it is damaged. `wanted`: the sections to take from it; none named: all. Bytes of the
+    others are verified, too."""
     damaged: list[tuple[Path, str]] = []
-    found = _sound(path, damaged)
+    found = _sound(path, damaged, wanted)
     if found is None:
         raise RunError(
             f"checkpoint '{path}' is damaged: {damaged[0][1]}", "choose another one, see `streampgs history`"
@@ -128,8 +129,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return found
 
 
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest undamaged one; None if there is none at all. If all are damaged, an error.
+def newest_checkpoint(folder: Path, *wanted: str) -> Checkpoint | None:
+    """The newest undamaged one; None if there is none at all. If all are damaged, an error. `wanted`: see `read_checkpoint`.
 
     One that cannot be read for another reason is an error as well: the model must not depend on passing faults.
     """
@@ -137,7 +138,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     while True:
         damaged: list[tuple[Path, str]] = []
         for path in reversed(paths):
-            found = _sound(path, damaged)
+            found = _sound(path, damaged, wanted)
             if found is not None:
                 return found
         before, paths = paths, checkpoints_in(folder)
@@ -152,7 +153,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
+def _sound(path: Path, damaged: list[tuple[Path, str]], wanted: Collection[str]) -> Checkpoint | None:
     """The checkpoint in this file; None if it is damaged, which is noted."""
     try:
         table, record = read_sealed(path)
@@ -166,25 +167,20 @@ def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
         damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
         return None
     with understanding(path):
-        return Checkpoint(sections_in(table, record), path, damaged)
-
-
-def _arrays_of(bundle: Bundle) -> dict[str, list[NDArray[Any]]]:
-    return {name: [array] for name, array in bundle.arrays.items()} | {n: list(a) for n, a in bundle.joined.items()}
+        return Checkpoint(sections_in(table, record, wanted), path, damaged)
 
 
 def _types_of(bundle: Bundle) -> dict[str, Any]:
-    return {
-        name: [parts[0].dtype.str, [sum(len(part) for part in parts), *parts[0].shape[1:]]]
-        for name, parts in _arrays_of(bundle).items()
-    }
+    arrays = {name: [array.dtype.str, list(array.shape)] for name, array in bundle.arrays.items()}
+    return {**arrays, **{name: ["<f8", [length]] for name, (length, _) in bundle.vectors.items()}}
 
 
 def _batches(sections: Mapping[str, Bundle]) -> Iterator[pa.RecordBatch]:
     for bundle in sections.values():
-        for parts in _arrays_of(bundle).values():
-            for part in parts:
-                yield from _parts_of(part)
+        for array in bundle.arrays.values():
+            yield from _parts_of(array)
+        for _, vector in bundle.vectors.values():
+            yield from _parts_of(vector())
 
 
 def _parts_of(array: NDArray[Any]) -> Iterator[pa.RecordBatch]:
@@ -194,35 +190,27 @@ def _parts_of(array: NDArray[Any]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(part)], schema=_SCHEMA)
 
 
-def sections_in(table: pa.Table, record: dict[str, Any]) -> dict[str, Bundle]:
-    """What `write_sections` has written."""
-    content = _Content(table.column(0))
-    sections = {}
+def sections_in(table: pa.Table, record: dict[str, Any], wanted: Collection[str] = ()) -> dict[str, Bundle]:
+    """What `write_sections` has written; or the wanted sections, as far as there are such."""
+    content, first, sections = table.column(0), 0, {}
     for name, section in record["sections"].items():
-        arrays = {of: content.array(*described) for of, described in section["arrays"].items()}
-        sections[name] = Bundle(section["values"], arrays)
+        arrays = {}
+        for of, (dtype, shape) in section["arrays"].items():
+            size = np.dtype(dtype).itemsize * math.prod(shape)
+            if not wanted or name in wanted:
+                arrays[of] = _array(content.slice(first, size), dtype, shape)
+            first += size
+        if not wanted or name in wanted:
+            sections[name] = Bundle(section["values"], arrays)
     return sections
 
 
-class _Content:
-    """The bytes of all arrays, read in their order."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._chunks = (chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks)
-        self._chunk: NDArray[np.uint8] = np.empty(0, np.uint8)
-
-    def array(self, dtype: str, shape: list[int]) -> NDArray[Any]:
-        """The next array."""
-        array = np.empty(shape, dtype)
-        self._fill(array.reshape(-1).view(np.uint8))
-        return array
-
-    def _fill(self, into: NDArray[np.uint8]) -> None:
-        done = 0
-        while done < len(into):
-            if not len(self._chunk):
-                self._chunk = next(self._chunks)
-            got = self._chunk[: len(into) - done]
-            into[done : done + len(got)] = got
-            self._chunk = self._chunk[len(got) :]
-            done += len(got)
+def _array(content: pa.ChunkedArray, dtype: str, shape: list[int]) -> NDArray[Any]:
+    """The array of these bytes, which its user may change."""
+    array = np.empty(shape, dtype)
+    into, done = array.reshape(-1).view(np.uint8), 0
+    for chunk in content.chunks:
+        into[done : done + len(chunk)] = chunk.to_numpy(zero_copy_only=True)
+        done += len(chunk)
+    require(done == len(into), f"an array of {len(into)} bytes, of which {done} are there")
+    return array

@@ -185,8 +185,9 @@ class RunFolder:
     def lookalikes(self) -> list[str]:
         return checkpoints.lookalikes_in(self.path)
 
-    def newest_checkpoint(self) -> Checkpoint | None:
-        return checkpoints.newest_checkpoint(self.path)
+    def newest_checkpoint(self, *wanted: str) -> Checkpoint | None:
+        """`wanted`: the sections to take from it; none named: all."""
+        return checkpoints.newest_checkpoint(self.path, *wanted)
 
     def write_checkpoint(self, sections: Mapping[str, Bundle], rows: int, kept: Kept = _DEFAULT_KEPT) -> Path:
         return checkpoints.write_checkpoint(self.path, sections, rows, kept)

@@ -90,5 +90,4 @@ class MemoryTraining:
 
 def _copied(bundle: Bundle) -> Bundle:
     """Arrays of a state may be views of arrays that the next step changes."""
-    joined = {name: np.concatenate(parts) for name, parts in bundle.joined.items()}
-    return Bundle(bundle.values, {name: array.copy() for name, array in bundle.arrays.items()} | joined)
+    return Bundle(bundle.values, {name: array.copy() for name, array in bundle.arrays.items()})

@@ -151,7 +151,7 @@ class Lineages:
     name = "lineages"
 
     def __init__(self, race: Race, seed: int, workers: int) -> None:
-        self._race, self._seed, self._workers = race, seed, workers
+        self.race, self._seed, self._workers = race, seed, workers
         self.recent, self.fresh = Lanes(name="recent"), Lanes(name="fresh")
         self.first, self._before = Frozen("first", race.lanes), Frozen("before", race.lanes)
         self.renew_engines()
@@ -179,7 +179,7 @@ class Lineages:
 
     @property
     def trained(self) -> Sequence[Lanes]:
-        return self._race.lanes, self.recent, self.fresh
+        return self.race.lanes, self.recent, self.fresh
 
     def stages(self) -> list[Stage]:
         return self._own_stages() if self.begun else [self.mixture]
@@ -189,7 +189,7 @@ class Lineages:
 
     def restore_all(self, checkpoint: Checkpoint) -> None:
         """With the lanes of the race and the race itself."""
-        first: list[Stage] = [self._race.lanes, self._race]
+        first: list[Stage] = [self.race.lanes, self.race]
         for stage in first + (self._own_stages() if self.name in checkpoint.sections else [self.mixture]):
             checkpoint.restore(stage)
 
@@ -204,13 +204,13 @@ class Lineages:
     def take_in(self, layout: str, kept: Sequence[int | None] | None) -> None:
         """Rows have another layout; and there are new targets if `kept` says which lanes of the long lineage continued."""
         if kept is not None:
-            self.mixture.grow(len(self._race.targets))
+            self.mixture.grow(len(self.race.targets))
         if not self.begun:
             return
         for lanes in self.recent, self.fresh:
             lanes.relayout(layout)
             if kept is not None:
-                lanes.join(self._race.lanes.specs, kept)
+                lanes.join(self.race.lanes.specs, kept)
         self._grow_frozen()
 
     def _grow_frozen(self) -> None:
@@ -233,7 +233,7 @@ class Lineages:
         if row == 0:
             self._now.reached = [0] * TRAINED
         self._rows, judged = None, None
-        begins = row == 0 and not self._race.is_searching
+        begins = row == 0 and not self.race.is_searching
         if update is not None and (self.in_update or begins):
             long, new = rows_of_pass(window, update, self._seed)
             judged = self._begin_pass(update, window, new, rows_done) if row == 0 else None
@@ -249,7 +249,7 @@ class Lineages:
         assert window.span is not None
         epoch = window.span.start.epoch
         if window.span.start.begins_epoch and epoch > self._now.averaged_epoch:
-            self._race.lanes.fade_averages(self._race.lanes.steps)
+            self.race.lanes.fade_averages(self.race.lanes.steps)
             self._now.averaged_epoch = epoch
 
     def _begin_pass(
@@ -258,7 +258,7 @@ class Lineages:
         judged = None
         if self._now.update != (update.epoch, update.first_part):
             self.reach(None)
-            self._race.end(rows_done)
+            self.race.end(rows_done)
             self._before.keep(self.returned, self.returned.constants)
             self._now.is_judged = False
             if self.begun:
@@ -273,18 +273,18 @@ class Lineages:
 
     def _judged(self, window: Rows, rows: NDArray[np.int64], update: UpdatePass, rows_done: int) -> Judgement | None:
         """By averages of rows that do not include these."""
-        rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
+        rows = rows[: rows_to_judge(len(self.race.targets), len(LINEAGES))]
         if not len(rows):
             return None
         scored, losses = scores_of((*self.trained, self.first), self.returned, window, rows), losses_of(self.returned)
-        one_of_classes = self._race.targets[0].positive is not None
+        one_of_classes = self.race.targets[0].positive is not None
         self.judgement = self.mixture.judge(scored, losses, update.rows, one_of_classes, rows_done)
         self._now.is_judged = True
         return self.judgement
 
     def _begin(self, update: UpdatePass, window: Rows, is_new: NDArray[np.bool_]) -> None:
         """After the averages of the last update were used to judge its rows."""
-        long = self._race.lanes
+        long = self.race.lanes
         if not self.begun:
             self.first.keep(self._before, self._before.constants)
             self.recent.begin_as(long)
@@ -301,14 +301,14 @@ class Lineages:
     def _change_steps(self, rows: int, window: Rows, is_new: NDArray[np.bool_]) -> None:
         """The best sigma shrinks as rows arrive. If the new rows are longer, because a number leaves its range, steps of the
         same size would overshoot."""
-        long, now = self._race.lanes, self._now
+        long, now = self.race.lanes, self._now
         before, factor = now.length, 1.0
         if self.sigma_rows is not None and rows > self.sigma_rows:
             factor, self.sigma_rows = self.sigma_rows / rows, rows
         now.measure(mean_squared_norm(window, ~is_new, long.specs[0]), mean_squared_norm(window, is_new, long.specs[0]))
         for lanes in long, self.recent:
             lanes.change_steps(StepChange(factor, before, now.length))
-        self._race.candidates[self._race.progress.left[0]] = replace(long.specs[0], target=Target(""))
+        self.race.candidates[self.race.progress.left[0]] = replace(long.specs[0], target=Target(""))
 
     def reach(self, update: UpdatePass | None) -> None:
         """The cursor is in this pass of an update, or in none: the update may be over."""

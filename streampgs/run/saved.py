@@ -2,26 +2,84 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
-from streampgs.base.checks import understanding
+import numpy as np
+
+from streampgs.base.checks import Count, decode, encode, require, understanding
 from streampgs.base.errors import RunError
-from streampgs.data.feature_maps import FeatureMap, MapStage
+from streampgs.base.stage import Bundle
 from streampgs.data.shards import catalog_at
 from streampgs.engine.worker import clipped_in, cursor_in
+from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import lane_spec
+from streampgs.losses import Vector
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import Lineages
-from streampgs.run.meter import Meter
 from streampgs.run.record import RunRecord
-from streampgs.run.spool import rows_in_spool
 from streampgs.run.words import resume_command
 from streampgs.selection.race import Race
+from streampgs.selection.returned import Returned
 from streampgs.table.catalog import Catalog
+
+RETURNED = "returned"
+"""The section of a checkpoint with the model that the run returns. Training does not read it."""
+
+
+@dataclass(frozen=True)
+class ReturnedFacts:
+    targets: tuple[str, ...]
+    """Their names."""
+    steps: Count
+    has_converged: bool
+    relative_gap: float | None
+
+
+@dataclass(frozen=True)
+class ReturnedModel:
+    spec: LaneSpec
+    """The specification of the best candidate, for its first target."""
+    facts: ReturnedFacts
+    predictors: list[tuple[Vector, float]]
+    """The weights of the features and the constant of each target, in the unit of the labels."""
+
+
+def returned_section(lineages: Lineages) -> Bundle:
+    race, returned = lineages.race, lineages.returned
+    lanes, leading, gap = race.lanes, race.leading_lanes(), race.lanes.relative_gap()
+    names = tuple(target.name for target in race.targets)
+    known = gap if gap is not None and math.isfinite(gap) else None
+    facts = ReturnedFacts(names, lanes.steps, lanes.have_converged(), known)
+    vectors = {
+        str(number): (lanes.features + 1, partial(_constant_and_weights, returned, lane))
+        for number, lane in enumerate(leading)
+    }
+    return Bundle({"spec": encode(lanes.specs[leading.start]), "facts": encode(facts)}, vectors=vectors)
+
+
+def _constant_and_weights(returned: Returned, lane: int) -> Vector:
+    weights, constant = returned.predictor(lane)
+    return np.concatenate([[constant], weights])
+
+
+def returned_in(checkpoint: Checkpoint) -> ReturnedModel:
+    with understanding(checkpoint.path):
+        section = checkpoint.sections[RETURNED]
+        facts = decode(ReturnedFacts, section.values["facts"])
+        vectors = [section.arrays[str(target)] for target in range(len(facts.targets))]
+        for vector in vectors:
+            right = vector.dtype == np.float64 and vector.ndim == 1 and len(vector) == len(vectors[0]) > 0
+            require(right, f"weights of type {vector.dtype} and shape {vector.shape}")
+        require(len(vectors) > 0, "a model without targets")
+        predictors = [(vector[1:], float(vector[0])) for vector in vectors]
+        return ReturnedModel(lane_spec(section.values["spec"]), facts, predictors)
 
 
 @dataclass(frozen=True)
@@ -30,36 +88,7 @@ class SavedRun:
     checkpoint: Checkpoint
     record: RunRecord
     """As of the checkpoint."""
-    race: Race
-    lineages: Lineages
-    meter: Meter
     cursor: Cursor
-    stream_rows: int | None
-    """How many rows of the stream have reached the disk; None for a run on shards."""
-    clipped: dict[str, int]
-    """How many values of each column were clipped."""
-    map: FeatureMap | None
-    """None: the model takes the features of the rows."""
-
-    @property
-    def paused(self) -> str | None:
-        """Where training was paused, if an epoch is the only limit and is not reached."""
-        limits, epoch = self.record.limits, self.cursor.epoch
-        others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
-        converged = self.race.lanes.have_converged()
-        if limits.epochs is None or any(others) or converged or self._is_near_the_optimum:
-            return None
-        last = max(limits.epochs, owed_until(self.cursor))
-        if epoch >= last:
-            return None
-        of_epochs = f" of {last}" if limits.relative_gap is None else ""
-        return f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: {resume_command(self.folder.path)}"
-
-    @property
-    def _is_near_the_optimum(self) -> bool:
-        """The gap at which a solver of columns stops if no other limit is given."""
-        limit, gap = self.record.limits.relative_gap, self.race.lanes.relative_gap()
-        return limit is not None and gap is not None and gap <= limit and self.cursor.begins_epoch
 
     def catalog(self) -> Catalog:
         """The shards that were known."""
@@ -67,33 +96,49 @@ class SavedRun:
         with understanding(self.checkpoint.path):
             return catalog_at(self.checkpoint.sections["worker"], self.cursor, catalog)
 
+    @cached_property
+    def lineages(self) -> Lineages:
+        """Everything that was learned, with the race: for showing all of it."""
+        lineages = Lineages(Race(Lanes()), self.record.options.seed, 1)
+        lineages.restore_all(self.checkpoint)
+        return lineages
 
-def saved_run(run: Path, path: Path | None = None) -> SavedRun:
-    """`path`: of a checkpoint of the run; None: the newest undamaged one."""
+    @property
+    def race(self) -> Race:
+        return self.lineages.race
+
+    @property
+    def clipped(self) -> dict[str, int]:
+        """How many values of each column were clipped."""
+        with understanding(self.checkpoint.path):
+            return clipped_in(self.checkpoint.sections["worker"])
+
+    def paused(self, facts: ReturnedFacts) -> str | None:
+        """Where training was paused, if an epoch is the only limit and is not reached."""
+        limits, epoch, gap = self.record.limits, self.cursor.epoch, facts.relative_gap
+        others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
+        # The gap at which a solver of columns stops if no other limit is given.
+        near = limits.relative_gap is not None and gap is not None and gap <= limits.relative_gap
+        if limits.epochs is None or any(others) or facts.has_converged or (near and self.cursor.begins_epoch):
+            return None
+        last = max(limits.epochs, owed_until(self.cursor))
+        if epoch >= last:
+            return None
+        of_epochs = f" of {last}" if limits.relative_gap is None else ""
+        return f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: {resume_command(self.folder.path)}"
+
+
+def saved_run(run: Path, path: Path | None = None, *wanted: str) -> SavedRun:
+    """`path`: of a checkpoint of the run; None: the newest undamaged one. `wanted`: the sections to take from it besides the
+    record and the place in the data; none named: all."""
     folder = RunFolder(run)
     record = folder.run_record()
-    checkpoint = folder.newest_checkpoint() if path is None else read_checkpoint(path)
+    sections = ("run", "worker", *wanted) if wanted else ()
+    checkpoint = folder.newest_checkpoint(*sections) if path is None else read_checkpoint(path, *sections)
     if checkpoint is None:
         resume = resume_command(run, record.spool is not None)
         ignored = f"; the name of '{folder.lookalikes()[0]}' is not that of a checkpoint" if folder.lookalikes() else ""
         raise RunError(f"run '{run}' has no model yet{ignored}", f"train it first: {resume}")
-    race, meter, maps = Race(Lanes()), Meter(), MapStage()
-    if maps.name in checkpoint.sections:
-        checkpoint.restore(maps)
-    lineages = Lineages(race, record.options.seed, 1)
-    lineages.restore_all(checkpoint)
-    checkpoint.restore(meter)
     with understanding(checkpoint.path):
-        worker = checkpoint.sections["worker"]
-        return SavedRun(
-            folder,
-            checkpoint,
-            record.as_of(checkpoint.sections["run"]),
-            race,
-            lineages,
-            meter,
-            cursor_in(worker),
-            None if record.spool is None else rows_in_spool(folder.spool),
-            clipped_in(worker),
-            maps.map,
-        )
+        cursor = cursor_in(checkpoint.sections["worker"])
+        return SavedRun(folder, checkpoint, record.as_of(checkpoint.sections["run"]), cursor)

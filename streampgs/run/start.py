@@ -172,7 +172,7 @@ def resume(
             opening.enter_context(_failure_recorded(folder, folder.last_place))
             folder.sync()
         if growth.leave_out:  # before anything is undone
-            newest = folder.newest_checkpoint()
+            newest = folder.newest_checkpoint("run")
             now = record.as_of(newest.sections["run"]) if newest else record
             refresher.check_left_out(now.sources, folder.catalog())
         if back_to is not None:

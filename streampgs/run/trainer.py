@@ -24,6 +24,7 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
+from streampgs.run.saved import RETURNED, returned_section
 from streampgs.run.saver import Log, Saver
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.shown import Shown
@@ -218,7 +219,8 @@ class Trainer:
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
         stages = [*self.models.stages(), self.meter, self.worker]
-        return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
+        own = {"run": self.data.record.changes(), RETURNED: returned_section(self.models.lineages)}
+        return {**own, **{stage.name: stage.state() for stage in stages}}
 
     def place(self) -> tuple[int, int]:
         return self.meter.rows, self.models.lanes.steps

@@ -10,13 +10,13 @@ from typing import Any
 from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
 from streampgs.engine.worker import cursor_in
-from streampgs.learn.lanes import Lanes
 from streampgs.options.commands import MOST_KEPT
 from streampgs.order.arrivals import without_waiting
 from streampgs.run.checkpoint import Checkpoint, Kept, read_checkpoint, remove_after, rows_in_name
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import UNDONE
 from streampgs.run.record import RunRecord
+from streampgs.run.saved import returned_in
 from streampgs.table.catalog import Shard
 from streampgs.table.changes import content_of
 
@@ -55,7 +55,7 @@ def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) ->
     """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already. Shards
     that were left out later stay so. `rejects`: not those, but the shards that joined later are left out from now on.
     `facts`: for the history."""
-    newest = folder.newest_checkpoint()
+    newest = folder.newest_checkpoint("run", "worker")
     if newest is None:
         raise OptionError(f"`--back-to {wanted}`: run '{folder.path}' has no checkpoint yet", "leave it out")
     with understanding(newest.path):
@@ -74,7 +74,7 @@ def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) ->
         folder.write_checkpoint({**to_restore.sections, "run": changed.changes()}, found.rows, Kept(MOST_KEPT))
     remove_after(folder.path, found.rows)
     names = tuple(str(shard.path) for shard in joined)
-    undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows, names)
+    undone = Undone(found.rows, returned_in(to_restore).facts.steps, rows_in_name(newest.path) - found.rows, names)
     shards = _shards(to_restore)
     folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
     return undone
@@ -108,12 +108,6 @@ def _rows(record: RunRecord, wanted: str) -> int | None:
         return record.begun[-1].rows if record.begun else None
     number = re.fullmatch(r"(?:checkpoint-)?([0-9]{1,18})(?:\.arrows)?", Path(wanted).name.replace(",", ""))
     return int(number[1]) if number else None
-
-
-def _steps(checkpoint: Checkpoint) -> int:
-    lanes = Lanes()
-    checkpoint.restore(lanes)
-    return lanes.steps
 
 
 def _shards(checkpoint: Checkpoint) -> dict[str, int]:

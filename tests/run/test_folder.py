@@ -108,24 +108,26 @@ def test_a_checkpoint_keeps_every_bit(folder, monkeypatch):
     odd = np.array([0.0, -0.0, 5e-324, math.inf, -math.inf, math.nan, 0.1, -1e308, 1 / 3, 2.0**-1074])
     whole = np.arange(60, dtype=np.int64).reshape(5, 3, 4)
     arrays = {"dual": odd, "sum": odd[::-1], "whole": whole[:, ::2], "bytes": np.arange(256, dtype=np.uint8)}
-    parts = [whole.ravel()[:3].astype(np.float32), np.empty(0, np.float32), whole.ravel()[:7].astype(np.float32)]
     sections = {
         "lanes": Bundle({"t": 12, "x": 0.1}, arrays),
         "meter": Bundle({"rows": 3}),
-        "source": Bundle({}, {"none": np.empty((0, 7))}, {"joined": parts}),
+        "source": Bundle({}, {"none": np.empty((0, 7))}, {"computed": (10, lambda: odd + 1.0)}),
     }
     path = folder.write_checkpoint(sections, 7)
     found = folder.newest_checkpoint()
     assert {name: bundle.values for name, bundle in found.sections.items()} == {
         "lanes": {"t": 12, "x": 0.1}, "meter": {"rows": 3}, "source": {},
     }  # fmt: skip
-    expected = {"none": np.empty((0, 7)), "joined": np.concatenate(parts)}
+    expected = {"none": np.empty((0, 7)), "computed": odd + 1.0}
     for section, wanted in (("lanes", arrays), ("meter", {}), ("source", expected)):
         read = found.sections[section].arrays
         assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in read.items()} == {
             n: (a.dtype, a.shape, a.tobytes()) for n, a in wanted.items()
         }
     assert (found.path, found.damaged) == (path, [])
+    part = checkpoint.read_checkpoint(path, "source", "unknown").sections
+    assert list(part) == ["source"]
+    assert part["source"].arrays["computed"].tobytes() == expected["computed"].tobytes()
     found.sections["lanes"].arrays["dual"][0] = 1.0  # the arrays are writable: a stage may keep them as its state
 
 

@@ -62,14 +62,14 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         now[0].wrote(number, path.name)
         return path
 
-    def newest(self: RunFolder) -> Checkpoint | None:
+    def newest(self: RunFolder, *wanted: str) -> Checkpoint | None:
         try:
             found = newest_of_folder(self)
         except RunError as error:
             now[0].checkpoints.refused_all(error)
             raise
         now[0].loaded(found)
-        return found
+        return found if found is None or not wanted else read_checkpoint(found.path, *wanted)
 
     def restoring(path: Path) -> Checkpoint:
         found = read_checkpoint(path)
