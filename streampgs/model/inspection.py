@@ -17,6 +17,7 @@ from streampgs.data.refresh import retired_shards
 from streampgs.data.sampling import sampled_labels
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
+from streampgs.engine.worker import clipped_in
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
@@ -86,7 +87,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "rows": model.rows,
         "epoch": saved.cursor.epoch,
         "stream_rows": None if record.spool is None else rows_in_spool(saved.folder.spool),
-        "clipped_values": saved.clipped,
+        "clipped_values": clipped_in(checkpoint.sections["worker"]),
         "features": lanes.features,
         "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},

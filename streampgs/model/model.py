@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
 from streampgs.data.feature_maps import FeatureMap, MapStage
 from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import lane_spec
 from streampgs.losses import LOSSES, Vector
 from streampgs.model.metrics import Task
 from streampgs.model.scoring import scores_in_memory
@@ -174,16 +176,16 @@ def load_model(run: Path, checkpoint: Path | None = None) -> Model:
 def model_of(saved: SavedRun) -> Model:
     """The model that the run returns at this checkpoint."""
     found, maps = saved.checkpoint, MapStage()
-    returned = returned_in(found)
-    if maps.name in found.sections:
-        found.restore(maps)
-    predictors, facts = returned.predictors, returned.facts
-    single = len(predictors) == 1
+    found.restore(maps, required=False)
+    facts, vectors = returned_in(found)
+    with understanding(found.path):
+        spec = lane_spec(facts.spec)
+    single = len(vectors) == 1
     return Model(
-        predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
-        predictors[0][1] if single else np.array([constant for _, constant in predictors]),
+        vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
+        float(vectors[0][0]) if single else np.array([vector[0] for vector in vectors]),
         saved.record.options,
-        returned.spec,
+        spec,
         facts.targets,
         facts.steps,
         rows_in_name(found.path),

@@ -50,10 +50,11 @@ class Checkpoint:
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     """Newer checkpoints that could not be used, and why."""
 
-    def restore(self, stage: Stage) -> None:
+    def restore(self, stage: Stage, required: bool = True) -> None:
         """Hand its section to a stage; an invalid section is an error that names the file."""
-        with understanding(self.path):
-            stage.restore(self.sections[stage.name])
+        if required or stage.name in self.sections:
+            with understanding(self.path):
+                stage.restore(self.sections[stage.name])
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -194,14 +195,14 @@ def sections_in(table: pa.Table, record: dict[str, Any], wanted: Collection[str]
     """What `write_sections` has written; or the wanted sections, as far as there are such."""
     content, first, sections = table.column(0), 0, {}
     for name, section in record["sections"].items():
-        arrays = {}
+        bundle = Bundle(section["values"])
         for of, (dtype, shape) in section["arrays"].items():
             size = np.dtype(dtype).itemsize * math.prod(shape)
             if not wanted or name in wanted:
-                arrays[of] = _array(content.slice(first, size), dtype, shape)
+                bundle.arrays[of] = _array(content.slice(first, size), dtype, shape)
             first += size
         if not wanted or name in wanted:
-            sections[name] = Bundle(section["values"], arrays)
+            sections[name] = bundle
     return sections
 
 

@@ -18,7 +18,6 @@ from streampgs.options.solvers import SOLVERS
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
-from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import LINEAGES, Lineages, bytes_of_others
 from streampgs.run.quality import Quality
@@ -35,11 +34,6 @@ _MEASURED = 4
 
 
 class Mapping(MapStage):
-    def restore_from(self, checkpoint: Checkpoint) -> None:
-        """Runs without a kernel have none."""
-        if self.name in checkpoint.sections:
-            checkpoint.restore(self)
-
     def warm_up(self, form: RowForm) -> None:
         """Compile, or load from the cache, the loops of the map."""
         if form.options.kernel is None:

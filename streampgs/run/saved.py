@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,8 @@ from streampgs.base.checks import Count, decode, encode, require, understanding
 from streampgs.base.errors import RunError
 from streampgs.base.stage import Bundle
 from streampgs.data.shards import catalog_at
-from streampgs.engine.worker import clipped_in, cursor_in
-from streampgs.learn.lane_spec import LaneSpec
+from streampgs.engine.worker import cursor_in
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.learner import lane_spec
 from streampgs.losses import Vector
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
@@ -35,6 +34,8 @@ RETURNED = "returned"
 
 @dataclass(frozen=True)
 class ReturnedFacts:
+    spec: dict[str, Any]
+    """The specification of the best candidate, for its first target."""
     targets: tuple[str, ...]
     """Their names."""
     steps: Count
@@ -42,26 +43,13 @@ class ReturnedFacts:
     relative_gap: float | None
 
 
-@dataclass(frozen=True)
-class ReturnedModel:
-    spec: LaneSpec
-    """The specification of the best candidate, for its first target."""
-    facts: ReturnedFacts
-    predictors: list[tuple[Vector, float]]
-    """The weights of the features and the constant of each target, in the unit of the labels."""
-
-
 def returned_section(lineages: Lineages) -> Bundle:
-    race, returned = lineages.race, lineages.returned
-    lanes, leading, gap = race.lanes, race.leading_lanes(), race.lanes.relative_gap()
-    names = tuple(target.name for target in race.targets)
-    known = gap if gap is not None and math.isfinite(gap) else None
-    facts = ReturnedFacts(names, lanes.steps, lanes.have_converged(), known)
-    vectors = {
-        str(number): (lanes.features + 1, partial(_constant_and_weights, returned, lane))
-        for number, lane in enumerate(leading)
-    }
-    return Bundle({"spec": encode(lanes.specs[leading.start]), "facts": encode(facts)}, vectors=vectors)
+    race, lanes, leading = lineages.race, lineages.race.lanes, lineages.race.leading_lanes()
+    gap, names = lanes.relative_gap(), tuple(target.name for target in race.targets)
+    gap = gap if gap is not None and math.isfinite(gap) else None
+    facts = ReturnedFacts(encode(lanes.specs[leading.start]), names, lanes.steps, lanes.have_converged(), gap)
+    length, vector = lanes.features + 1, partial(_constant_and_weights, lineages.returned)
+    return Bundle(encode(facts), vectors={str(lane): (length, partial(vector, lane)) for lane in leading})
 
 
 def _constant_and_weights(returned: Returned, lane: int) -> Vector:
@@ -69,17 +57,16 @@ def _constant_and_weights(returned: Returned, lane: int) -> Vector:
     return np.concatenate([[constant], weights])
 
 
-def returned_in(checkpoint: Checkpoint) -> ReturnedModel:
+def returned_in(checkpoint: Checkpoint) -> tuple[ReturnedFacts, list[Vector]]:
+    """The model of a checkpoint: for each target the constant and the weights of the features, in the unit of the labels."""
     with understanding(checkpoint.path):
         section = checkpoint.sections[RETURNED]
-        facts = decode(ReturnedFacts, section.values["facts"])
-        vectors = [section.arrays[str(target)] for target in range(len(facts.targets))]
+        facts, vectors = decode(ReturnedFacts, section.values), [*section.arrays.values()]
+        require(0 < len(facts.targets) == len(vectors), f"{len(vectors)} vectors of {len(facts.targets)} targets")
         for vector in vectors:
             right = vector.dtype == np.float64 and vector.ndim == 1 and len(vector) == len(vectors[0]) > 0
             require(right, f"weights of type {vector.dtype} and shape {vector.shape}")
-        require(len(vectors) > 0, "a model without targets")
-        predictors = [(vector[1:], float(vector[0])) for vector in vectors]
-        return ReturnedModel(lane_spec(section.values["spec"]), facts, predictors)
+        return facts, vectors
 
 
 @dataclass(frozen=True)
@@ -106,12 +93,6 @@ class SavedRun:
     @property
     def race(self) -> Race:
         return self.lineages.race
-
-    @property
-    def clipped(self) -> dict[str, int]:
-        """How many values of each column were clipped."""
-        with understanding(self.checkpoint.path):
-            return clipped_in(self.checkpoint.sections["worker"])
 
     def paused(self, facts: ReturnedFacts) -> str | None:
         """Where training was paused, if an epoch is the only limit and is not reached."""

@@ -56,7 +56,7 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
-        self.models.maps.restore_from(checkpoint)
+        checkpoint.restore(self.models.maps, required=False)  # runs without a kernel have none
         self.models.lineages.restore_all(checkpoint)
         self.models.take_in(self.data.form)
         checkpoint.restore(self.models)

@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
-from streampgs.engine.worker import cursor_in
 from streampgs.options.commands import MOST_KEPT
 from streampgs.order.arrivals import without_waiting
-from streampgs.run.checkpoint import Checkpoint, Kept, read_checkpoint, remove_after, rows_in_name
+from streampgs.run.checkpoint import Kept, remove_after, rows_in_name
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import UNDONE
 from streampgs.run.record import RunRecord
-from streampgs.run.saved import returned_in
+from streampgs.run.saved import SavedRun, returned_in, saved_run
 from streampgs.table.catalog import Shard
 from streampgs.table.changes import content_of
 
@@ -55,38 +53,30 @@ def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) ->
     """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already. Shards
     that were left out later stay so. `rejects`: not those, but the shards that joined later are left out from now on.
     `facts`: for the history."""
-    newest = folder.newest_checkpoint("run", "worker")
-    if newest is None:
-        raise OptionError(f"`--back-to {wanted}`: run '{folder.path}' has no checkpoint yet", "leave it out")
-    with understanding(newest.path):
-        record = folder.run_record().as_of(newest.sections["run"])
+    newest = saved_run(folder.path, None, "worker")
+    record, newest_rows = newest.record, rows_in_name(newest.checkpoint.path)
     found = _wanted(folder, record, wanted)
-    if found.rows >= rows_in_name(newest.path):
+    if found.rows >= newest_rows:
         return None
-    to_restore = read_checkpoint(found.path)
-    joined = _joined_between(folder, to_restore, newest) if rejects else []
-    with understanding(to_restore.path):
-        then = folder.run_record().as_of(to_restore.sections["run"])
+    before = saved_run(folder.path, found.path)
+    then, joined = before.record, _joined_between(before, newest) if rejects else []
     rejected = [*record.rejected, *(content_of(shard.path, shard) for shard in joined)]
     left_out = then.left_out if rejects else tuple(dict.fromkeys([*then.left_out, *record.left_out]))
     changed = replace(then, left_out=left_out, rejected=tuple(dict.fromkeys([*then.rejected, *rejected])))
     if changed != then:
-        folder.write_checkpoint({**to_restore.sections, "run": changed.changes()}, found.rows, Kept(MOST_KEPT))
+        folder.write_checkpoint({**before.checkpoint.sections, "run": changed.changes()}, found.rows, Kept(MOST_KEPT))
     remove_after(folder.path, found.rows)
     names = tuple(str(shard.path) for shard in joined)
-    undone = Undone(found.rows, returned_in(to_restore).facts.steps, rows_in_name(newest.path) - found.rows, names)
-    shards = _shards(to_restore)
-    folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
+    undone = Undone(found.rows, returned_in(before.checkpoint)[0].steps, newest_rows - found.rows, names)
+    shards = before.cursor.arrivals[-1].shards
+    folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, shards=shards, **facts)
     return undone
 
 
-def _joined_between(folder: RunFolder, first: Checkpoint, last: Checkpoint) -> list[Shard]:
+def _joined_between(first: SavedRun, last: SavedRun) -> list[Shard]:
     """The shards of which rows were used at one checkpoint, and not at an earlier one."""
-    known = []
-    for checkpoint in first, last:
-        with understanding(checkpoint.path):
-            known.append(without_waiting(cursor_in(checkpoint.sections["worker"])).arrivals[-1].shards)
-    return [shard for shard in folder.catalog().shards[slice(*known)] if shard.rows]
+    known = [without_waiting(saved.cursor).arrivals[-1].shards for saved in (first, last)]
+    return [shard for shard in first.folder.catalog().shards[slice(*known)] if shard.rows]
 
 
 def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:
@@ -108,8 +98,3 @@ def _rows(record: RunRecord, wanted: str) -> int | None:
         return record.begun[-1].rows if record.begun else None
     number = re.fullmatch(r"(?:checkpoint-)?([0-9]{1,18})(?:\.arrows)?", Path(wanted).name.replace(",", ""))
     return int(number[1]) if number else None
-
-
-def _shards(checkpoint: Checkpoint) -> dict[str, int]:
-    with understanding(checkpoint.path):
-        return {"shards": cursor_in(checkpoint.sections["worker"]).arrivals[-1].shards}

@@ -11,7 +11,7 @@ from streampgs.base.errors import RunError
 from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import Worker
-from streampgs.run import start, undo
+from streampgs.run import saved, start, undo
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.shard_input import ShardInput
@@ -71,9 +71,10 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         now[0].loaded(found)
         return found if found is None or not wanted else read_checkpoint(found.path, *wanted)
 
-    def restoring(path: Path) -> Checkpoint:
-        found = read_checkpoint(path)
-        now[0].checkpoints.returns_to(found)
+    def restoring(path: Path, *wanted: str) -> Checkpoint:
+        found = read_checkpoint(path, *wanted)
+        if not wanted:  # as undo reads it
+            now[0].checkpoints.returns_to(found)
         return found
 
     def undoing(folder: RunFolder, wanted: str, *arguments: Any, **facts: Any) -> undo.Undone | None:
@@ -90,8 +91,8 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
 
     start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards
     advance_to = Worker.advance_to
-    read_checkpoint, start_undo = undo.read_checkpoint, start.undo
-    undo.read_checkpoint, start.undo = restoring, undoing
+    read_checkpoint, start_undo = saved.read_checkpoint, start.undo
+    saved.read_checkpoint, start.undo = restoring, undoing
     write_checkpoint, newest_of_folder = RunFolder.write_checkpoint, RunFolder.newest_checkpoint
     start.Refresher, start.Trainer = Recorded, Watched  # type: ignore[misc]
     start.start_on_shards, start.resume_on_shards = starting, resuming
@@ -111,4 +112,4 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         start.start_on_shards, start.resume_on_shards = start_on_shards, resume_on_shards
         RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write_checkpoint, newest_of_folder  # type: ignore[method-assign]
         Worker.advance_to = advance_to  # type: ignore[method-assign]
-        undo.read_checkpoint, start.undo = read_checkpoint, start_undo
+        saved.read_checkpoint, start.undo = read_checkpoint, start_undo
