@@ -6,7 +6,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from streampgs.base.checks import decode, require
+from streampgs.base.checks import Count, decode
 from streampgs.base.stage import Bundle
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
@@ -95,7 +95,7 @@ class Meter:
 
     def restore(self, bundle: Bundle) -> None:
         values = bundle.values
-        self.rows = rows_in(bundle)
+        self.rows = decode(Count, values["rows"])
         self.seconds_training = decode(float, values["seconds_training"])
         self._waited = decode(float, values["seconds_waiting"])
         self._start = self.rows, self.seconds
@@ -188,10 +188,3 @@ class Meter:
             rows_this_call=self.rows_this_call,
             update=summary_of(models.lineages, self._start[0]),
         )
-
-
-def rows_in(bundle: Bundle) -> int:
-    """Rows trained on, by the meter's section of a checkpoint."""
-    rows = bundle.values["rows"]
-    require(type(rows) is int and rows >= 0, f"{rows!r:.50} rows")
-    return int(rows)
