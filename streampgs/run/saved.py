@@ -66,6 +66,7 @@ def returned_in(checkpoint: Checkpoint) -> tuple[ReturnedFacts, list[Vector]]:
         for vector in vectors:
             right = vector.dtype == np.float64 and vector.ndim == 1 and len(vector) == len(vectors[0]) > 0
             require(right, f"weights of type {vector.dtype} and shape {vector.shape}")
+            require(bool(np.isfinite(vector).all()), "weights that are not finite")
         return facts, vectors
 
 
