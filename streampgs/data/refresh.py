@@ -111,6 +111,8 @@ class Refreshed:
     """For the run's history."""
     new: Look | None = None
     """New shards that have not joined yet."""
+    joined: str = ""
+    """The new shards that have joined, in words."""
 
 
 def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -381,7 +383,8 @@ class Refresher:
             last = replace(cursor.arrivals[-1], until=table.cursor.epoch + table.updates.passes)
             cursor = replace(cursor, arrivals=(*cursor.arrivals[:-1], last))
         grown = replace(grown, cursor=cursor)
-        return Refreshed(grown, [self._report_new(table, grown)])
+        event, text = self._report_new(table, grown)
+        return Refreshed(grown, [event], joined=text)
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:
         try:
@@ -422,7 +425,7 @@ class Refresher:
         self.found.lost_shards += names
         return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.used)}
 
-    def _report_new(self, before: Table, table: Table) -> tuple[str, dict[str, Any]]:
+    def _report_new(self, before: Table, table: Table) -> tuple[tuple[str, dict[str, Any]], str]:
         new = table.catalog.shards[len(before.catalog.shards) :]
         added = sum(shard.rows for shard in new)
         names = [str(shard.path) for shard in new]
@@ -430,8 +433,8 @@ class Refresher:
         self.found.new_rows += added
         left_out = sum(shard.left_out for shard in new)
         text = _arrival_text(before.used, len(new), added, table.cursor.arrivals[-1])
-        self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.used)}
+        text += f"; {counted(left_out, 'row')} left out by --where" if left_out else ""
+        return (APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.used)}), text
 
 
 def _counts(catalog: Catalog) -> dict[str, Any]:

@@ -138,3 +138,4 @@ def continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
 def report_growth(trainer: Trainer, refreshed: Refreshed) -> None:
     for kind, facts in refreshed.events:
         trainer.event(kind, **facts)
+    trainer.shown.joined(refreshed.joined)

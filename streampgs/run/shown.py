@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -33,6 +34,8 @@ class Shown:
         """Once the choices were shown."""
         self._log, self._observer, self._resources = log, observer, resources
         self._process_bytes = self._reached_bytes = 0
+        self._joined = ""
+        """Shards that have joined and were not noted yet, in words."""
         self._due = [0.0, 0.0]
         """When the last status and metrics were given."""
 
@@ -48,14 +51,16 @@ class Shown:
     def announce(
         self, data: ShardInput, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
     ) -> None:
-        """Show every choice before the first step, and before the first one of an update."""
+        """Show every choice before the first step. Before the first step of an update only check that it fits into memory."""
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
         besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
         if models.maps.map is not None:
             besides = replace(besides, of_window=besides.of_window + models.maps.map.table_bytes)
         besides = replace(besides, of_window=besides.of_window + bytes_of_held_rows(models.race, window))
         forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
-        self.forecast = replace(forecast, reached=self._reached_bytes)
+        is_first, self.forecast = self.forecast is None, replace(forecast, reached=self._reached_bytes)
+        if not is_first:
+            return
         choices = announced(
             models, data.form.encoding, data.choices(window, models.maps.inputs(models.features)), self.forecast
         )
@@ -64,6 +69,20 @@ class Shown:
         note = large_model_note(self.forecast, self._resources.budget, data.form.encoding)
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self._observer.note(hint)
+
+    def joined(self, text: str) -> None:
+        """Shards have joined. Later in a call, what they say about the model is on the same line."""
+        self.judged([])
+        self._joined = text
+        if self.forecast is None:
+            self.judged([])
+
+    def judged(self, texts: Sequence[str]) -> None:
+        """Note the shards that have joined, and how well the model predicted their rows, if that is known."""
+        joined, self._joined = self._joined, ""
+        first = "; ".join(filter(None, [joined, *texts[:1]]))
+        for text in filter(None, [first, *texts[1:]]):
+            self._observer.note(text)
 
     def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:
         """If it is time for it."""

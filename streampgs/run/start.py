@@ -236,7 +236,9 @@ def _rehearsed(
         reached = Loop(trainer.models, trainer.meter, worker, trainer.saver.step, record.limits, stop, None).reached()
         if new is not None and used_up(record.limits, trainer.meter) is None:
             table = replace(table, cursor=table.schedule.joins_at(table.cursor))
-            table, reached = refresher.with_new(table, new).table, None
+            joined = refresher.with_new(table, new)
+            table, reached = joined.table, None
+            session.note(joined.joined)
         elif new is None and reached is not None:
             session.note(nothing_to_do(reached, record.limits, folder.path))
     if reached is None:

@@ -178,7 +178,7 @@ class Trainer:
         judged = self.models.lineages.prepare(window, update, self.worker.cursor.row, self.meter.rows)
         if judged is not None:
             self.event(JUDGED, judged=encode(judged))
-            self.observer.tell(judged_texts(judged))
+        self.shown.judged([] if judged is None else judged_texts(judged))
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
@@ -232,6 +232,7 @@ class Trainer:
         """Of this call, as of now."""
         assert self.worker is not None
         total = self.shown.forecast.total if self.shown.forecast is not None else 0
+        self.shown.judged([])
         outcome = TRAINED if self.meter.rows_this_call else NOTHING_NEW
         if stopped_by == self.stop.reason:
             outcome = PAUSED
