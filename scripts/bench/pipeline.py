@@ -16,6 +16,7 @@ from scripts.bench.bare_loop import bare_rows_per_second, windows_in_memory
 from scripts.machine import machine_line
 from streampgs.options.commands import Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
+from streampgs.run.commands import TrainCall
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 
@@ -36,9 +37,8 @@ def main() -> None:
             for repeat in range(arguments.repeats + 1):
                 bare = bare_rows_per_second(windows, catalog.kind, p=arguments.p)
                 run = Path(folder) / str(repeat)
-                report = trainer.train(
-                    [data], run, ModelOptions(p=arguments.p, sigma=1e-6), Limits(epochs=arguments.epochs), resources
-                )
+                options, limits = ModelOptions(p=arguments.p, sigma=1e-6), Limits(epochs=arguments.epochs)
+                report = trainer.train([data], run, TrainCall(options, limits=limits, resources=resources))
                 if repeat == 0:
                     continue  # warms up the page cache and the compiled loops
                 print(

@@ -27,13 +27,14 @@ from streampgs.learn.lanes import Lanes
 from streampgs.losses import LOSSES
 from streampgs.model.evaluation import evaluate
 from streampgs.model.model import Model
-from streampgs.options.commands import Limits, ModelOptions, Resources
+from streampgs.options.commands import Limits, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window, WindowMemory
 from streampgs.run import start as trainer
+from streampgs.run.commands import TrainCall
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 
@@ -91,7 +92,9 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
 def chosen(data: str, test: str, loss: str) -> tuple[float, float]:
     """σ and test accuracy of a run of three epochs with `--sigma auto`."""
     with tempfile.TemporaryDirectory() as folder:
-        report = trainer.train([data], Path(folder) / "run", ModelOptions(loss=loss), Limits(epochs=3), Resources())
+        report = trainer.train(
+            [data], Path(folder) / "run", TrainCall(ModelOptions(loss=loss), limits=Limits(epochs=3))
+        )
         assert report.chosen is not None
         return report.chosen["sigma"], evaluate(Model.load(Path(folder) / "run"), [test])["accuracy"]
 

@@ -71,9 +71,10 @@ def train(
     if no_intercept:
         options["intercept"] = 0.0
 
-    from streampgs.run import commands
+    from streampgs.run import start
+    from streampgs.run.commands import TrainCall
 
-    return _supervised(partial(commands.train, data, run, options), run, json, quiet)
+    return _supervised(partial(start.train, data, run, TrainCall.of(options)), run, json, quiet)
 
 
 @click.command("resume", cls=Command, short_help="Continue a run.", kinds=(*RESUME_OPTIONS, Output))
@@ -94,9 +95,12 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
     """
 
     from streampgs.model.trial import trial_for
-    from streampgs.run import commands
+    from streampgs.run import start
+    from streampgs.run.commands import ResumeCall
 
-    return _supervised(partial(commands.resume, run, stream, options, trial_for=trial_for), run, json, quiet)
+    call = ResumeCall.of(options, stream)
+    work = partial(start.resume, run, call, trial=trial_for(call.changes))
+    return _supervised(work, run, json, quiet)
 
 
 def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Path, json: bool, quiet: bool) -> int:

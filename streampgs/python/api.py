@@ -47,7 +47,8 @@ from streampgs.python.rows_in_memory import (
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import is_matrix, plain_source
 from streampgs.reading.other_columns import ALL
-from streampgs.run import commands
+from streampgs.run import start
+from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.table.layout import NoColumn
@@ -134,7 +135,8 @@ def train(
         sources = [written["data"]] if "data" in written else sources
         options |= {name: (written[name],) for name in written if name == "validation"}
     assert sources is not None
-    return _supervised(partial(commands.train, sources, folder, options), folder, progress, observer, stop)
+    work = partial(start.train, sources, folder, TrainCall.of(options))
+    return _supervised(work, folder, progress, observer, stop)
 
 
 @public("resume", *RESUME_OPTIONS)
@@ -165,7 +167,8 @@ def resume(
         if "validation" in in_memory:
             rows = _with_labels(folder, "validation", in_memory["validation"])
             options["validation"] = tuple(stack.enter_context(temporary_shards(rows)))
-        work = partial(commands.resume, folder, stream, options, trial_for=trial_for)
+        call = ResumeCall.of(options, stream)
+        work = partial(start.resume, folder, call, trial=trial_for(call.changes))
         return _supervised(work, folder, progress, observer, stop)
 
 

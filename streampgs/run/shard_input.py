@@ -31,7 +31,8 @@ from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, TableInMemory, beginning, catalog_at, check_row
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
-from streampgs.options.commands import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.formats.allowance import decoding_within, in_opening
+from streampgs.options.commands import KEEP, Resources
 from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import USUAL_UPDATES, owed_until
 from streampgs.order.cursor import Cursor
@@ -42,6 +43,7 @@ from streampgs.reading.placing import RowRules
 from streampgs.reading.remote import refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.commands import TrainCall
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Session, StopRequest
@@ -142,28 +144,25 @@ class ShardInput:
 def open_shards(
     run: Path,
     sources: Sequence[str],
-    options: ModelOptions,
-    resources: Resources,
-    encoding_options: EncodingOptions,
-    growth: Growth,
+    call: TrainCall,
     session: Session,
     stop: StopRequest,
 ) -> OpenTable:
     """Open the shards of a new run. A run that is to grow keeps columns of one value."""
-    if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, session.note, stop):
-        raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
-    opened = open_table(sources, options, encoding_options, growing=growth.follow or growth.spool is not None)
-    for note in opened.notes:
-        session.note(note)
-    refuse_remote(opened.catalog, run, resources)
+    growth, is_growing = call.growth, call.growth.follow or call.growth.spool is not None
+    with decoding_within(in_opening(call.resources.budget)):
+        if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, session.note, stop):
+            raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
+        opened = open_table(sources, call.model, call.encoding, growing=is_growing)
+    session.tell(opened.notes)
+    refuse_remote(opened.catalog, run, call.resources)
     session.found.ignored_files = opened.located.ignored_with_reason()
     if opened.located.ignored:
         session.note(
             f"{len(opened.located.ignored)} files were left out: their names are not those of shards. The first is "
             f"'{opened.located.ignored[0]}'"
         )
-    for listing in opened.located.tables:
-        session.note(str(listing))
+    session.tell(map(str, opened.located.tables))
     return opened
 
 
@@ -171,12 +170,10 @@ def start_on_shards(
     folder: RunFolder,
     sources: Sequence[str],
     opened: OpenTable,
-    limits: Limits,
-    resources: Resources,
-    growth: Growth,
+    call: TrainCall,
 ) -> ShardInput:
     """Decide sizes and cache, and write them into the run's folder."""
-    options = opened.options
+    options, resources, limits = opened.options, call.resources, call.limits
     in_memory = SOLVERS[options.solver].needs.columns
     if resources.cache is not None:
         _make_cache(resources.cache)
@@ -199,8 +196,8 @@ def start_on_shards(
         None if opened.encoding is None else opened.encoding.digest,
         opened.decoder_bytes,
         keep=resources.keep or KEEP,
-        updates=USUAL_UPDATES.changed_by(growth),
-        spool=growth.spool,
+        updates=USUAL_UPDATES.changed_by(call.growth),
+        spool=call.growth.spool,
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
     refuse_unreadable(catalog, table.schedule)

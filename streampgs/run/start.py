@@ -20,10 +20,11 @@ from streampgs.data.refresh import Refreshed, Refresher
 from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.learn.learner import Certified, learner_named
-from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, NewLimits, Resources
+from streampgs.options.commands import Growth, Limits, ModelOptions, NewLimits, Resources
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
 from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
+from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.following import report_growth, trained, with_waiting
@@ -51,7 +52,7 @@ from streampgs.run.stream import growth_of_stream, new_spool, refuse_for_stream,
 from streampgs.run.trainer import Trainer
 from streampgs.run.undo import undo
 from streampgs.run.words import nothing_to_do, resume_command, unmoved_text
-from streampgs.stores.addresses import is_address
+from streampgs.stores.addresses import absolute, is_address
 
 _MOST_NAMES = 100  # of files in an event of the history
 
@@ -59,153 +60,120 @@ _MOST_NAMES = 100  # of files in an event of the history
 def train(
     sources: Sequence[str],
     run: Path,
-    options: ModelOptions,
-    limits: Limits,
-    resources: Resources,
+    call: TrainCall,
     observer: Observer | None = None,
     stop: StopRequest | None = None,
-    encoding_options: EncodingOptions | None = None,
-    growth: Growth | None = None,
 ) -> Report:
     """Start a run on the shards that `sources` name, or on the stream on standard input, and train until a limit or a
     stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    session, growth, stop = Session(observer or Observer()), growth or Growth(), stop or StopRequest()
-    encoding_options = encoding_options or EncodingOptions()
-    resources = with_default_memory(resources, session.note)
-    refuse_too_many_supports(options, resources)
-    _refuse_unreachable_targets(options, limits)
-    _refuse_updates(options, growth)
+    session, stop = Session(observer or Observer()), stop or StopRequest()
+    call = replace(call, resources=with_default_memory(call.resources, session.note))
+    refuse_too_many_supports(call.model, call.resources)
+    _refuse_unreachable_targets(call.model, call.limits)
+    _refuse_updates(call.model, call.growth)
     if STANDARD_INPUT in sources:
         if len(sources) > 1:
             raise OptionError("'-' next to other data", "train on a stream alone, or on shards")
-        refuse_for_stream(options, limits, resources, growth)
-        return _train_on_stream(folder, options, limits, resources, session, stop, encoding_options, growth)
-    if growth.spool is not None:
+        refuse_for_stream(call.model, call)
+        return _train_on_stream(folder, call, session, stop)
+    if call.growth.spool is not None:
         raise OptionError("--spool without a stream", "leave it out: it bounds the disk that the rows of a stream take")
-    with decoding_within(in_opening(resources.budget)):
-        opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+    opened = open_shards(run, sources, call, session, stop)
     stop.opening = False
-    _refuse_unreachable_targets(opened.options, limits)  # the loss is known now
+    _refuse_unreachable_targets(opened.options, call.limits)  # the loss is known now
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
-        limits = limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs)
-        data = start_on_shards(folder, sources, opened, limits, resources, growth)
-        return _begun(Trainer(folder, data, session, stop, resources), growth)
+        call = replace(call, limits=call.limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs))
+        return _begun(folder, start_on_shards(folder, sources, opened, call), call, session, stop)
 
 
-def _train_on_stream(
-    folder: RunFolder,
-    options: ModelOptions,
-    limits: Limits,
-    resources: Resources,
-    session: Session,
-    stop: StopRequest,
-    encoding_options: EncodingOptions,
-    growth: Growth,
-) -> Report:
+def _train_on_stream(folder: RunFolder, call: TrainCall, session: Session, stop: StopRequest) -> Report:
     """The columns are learned from the first shard of the stream."""
     stop.opening = False
-    growth, is_new = growth_of_stream(growth), not exists(folder.path)
+    call, is_new = replace(call, growth=growth_of_stream(call.growth)), not exists(folder.path)
     folder.make()
     try:
         with RunLock(folder.path):
             folder.refuse_if_taken()
-            with new_spool(folder, growth, resources, stop) as (spooler, shard):
-                resources = replace(resources, no_cache=True)
-                with decoding_within(in_opening(resources.budget)):
-                    opened = open_shards(
-                        folder.path, [str(shard)], options, resources, encoding_options, growth, session, stop
-                    )
-                _refuse_unreachable_targets(opened.options, limits)
-                data = start_on_shards(folder, [str(folder.spool)], opened, limits, resources, growth)
-                return _begun(Trainer(folder, data, session, stop, resources), growth, spooler)
+            with new_spool(folder, call, stop) as (spooler, shard):
+                call = replace(call, resources=replace(call.resources, no_cache=True))
+                opened = open_shards(folder.path, [str(shard)], call, session, stop)
+                _refuse_unreachable_targets(opened.options, call.limits)
+                data = start_on_shards(folder, [str(folder.spool)], opened, call)
+                return _begun(folder, data, call, session, stop, spooler)
     finally:
         if is_new and not folder.exists:
             shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _begun(trainer: Trainer, growth: Growth, spooler: Spooler | None = None) -> Report:
-    folder, record = trainer.folder, trainer.data.record
-    trainer.event(STARTED, table_rows=trainer.data.table.catalog.rows, **_choices(record))
-    refresher = Refresher(growth, trainer.observer.note, trainer.observer.found)
-    with _failure_recorded(folder, trainer.place), _after_a_fix(folder.path, record):
-        return Log(folder, trainer.observer).ended(trained(trainer, refresher, spooler=spooler))
+def _begun(
+    folder: RunFolder,
+    data: ShardInput,
+    call: TrainCall,
+    session: Session,
+    stop: StopRequest,
+    spooler: Spooler | None = None,
+) -> Report:
+    trainer = Trainer(folder, data, session, stop, call.resources)
+    trainer.event(STARTED, table_rows=data.table.catalog.rows, **_choices(data.record))
+    with _failure_recorded(folder, trainer.place), _after_a_fix(folder.path, data.record):
+        refresher = Refresher(call.growth, session.note, session.found)
+        return Log(folder, session).ended(trained(trainer, refresher, spooler=spooler))
 
 
 def resume(
     run: Path,
-    limits: Limits | NewLimits,
-    resources: Resources,
+    call: ResumeCall,
     observer: Observer | None = None,
     stop: StopRequest | None = None,
-    on_bad_row: str | None = None,
-    growth: Growth | None = None,
-    stream: str | None = None,
-    skip_taken: bool = False,
-    back_to: str | None = None,
     trial: Trial | None = None,
-    validation: tuple[str, ...] = (),
-    dry_run: bool = False,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
-    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
-    `trial`: measures the model before and after. `validation`: takes the place of the run's, if that is gone.
-    `dry_run`: what a resume would do; nothing is written."""
+    row (--skip-taken) or after the last one that was taken. `trial`: measures the model before and after."""
     folder, session, stop = RunFolder(run), Session(observer or Observer()), stop or StopRequest()
-    record, growth = folder.run_record(), growth or Growth()
-    if dry_run and (record.spool is not None or growth.follow):
-        raise OptionError(
-            f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
-        )
-    _refuse_other_source(run, record, stream, skip_taken)
-    _refuse_for(record, limits, growth, trial)
-    if record.spool is not None:
-        refuse_for_stream(record.options, limits, resources, growth)
-        growth = replace(growth, accept_removed=True)  # shards that have left the spool
-    refresher = Refresher(growth, session.note, session.found)
+    record, is_dry = folder.run_record(), call.changes.dry_run
+    _refuse_for(run, record, call, trial)
+    if record.spool is not None:  # shards may have left the spool
+        call = replace(call, growth=replace(call.growth, accept_removed=True))
+    refresher = Refresher(call.growth, session.note, session.found)
     with ExitStack() as locked, ExitStack() as opening:
-        if not dry_run:
+        if not is_dry:
             locked.enter_context(RunLock(run))
             opening.enter_context(_failure_recorded(folder, folder.last_place))
             folder.sync()
-        if growth.leave_out:  # before anything is undone
-            newest = folder.newest_checkpoint("run")
-            now = record.as_of(newest.sections["run"]) if newest else record
-            refresher.check_left_out(now.sources, folder.catalog())
-        if back_to is not None:
-            _undo(folder, back_to, session)
-        record, checkpoint = _saved(folder, record, session)
-        record = _with_validation(begun(trial, folder, record, checkpoint), validation)
-        has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
-        record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
-        if resources.keep and checkpoint and not dry_run:  # before anything is written: the disk may be full
+        record, checkpoint = _opened(folder, record, call, session, refresher)
+        record = _with_validation(
+            begun(trial, folder, record, checkpoint), tuple(map(absolute, call.changes.validation))
+        )
+        has_sigma = isinstance(call.growth.sigma, float) and call.growth.sigma == record.options.sigma
+        record = _with_new_choices(record, _totals(call.limits, checkpoint), call)
+        if call.resources.keep and checkpoint and not is_dry:  # before anything is written: the disk may be full
             remove_old(run, rows_in_name(checkpoint.path), record.kept)
-        resources = _with_memory(resources, record, folder, session)
-        shards = resume_on_shards(folder, record, checkpoint, resources)
-        with decoding_within(in_opening(resources.budget)):
+        call = replace(call, resources=_with_memory(call.resources, record, folder, session))
+        shards = resume_on_shards(folder, record, checkpoint, call.resources)
+        with decoding_within(in_opening(call.resources.budget)):
             refreshed = refresher.after_pause(shards.table, stop)
-            if dry_run:
+            if is_dry:
                 return _rehearsed(folder, shards, checkpoint, refreshed, refresher, session, stop)
             new = refreshed.new
             if new is not None and checkpoint is None and record.spool is None:
                 refreshed, new = refresher.with_new(refreshed.table, new), None
         stop.opening = False
-        trainer = Trainer(folder, shards.refreshed(folder, refreshed), session, stop, resources)
-        trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
+        trainer = Trainer(folder, shards.refreshed(folder, refreshed), session, stop, call.resources)
+        trainer.models.changes_sigma = call.growth.sigma is not None and not has_sigma
         if checkpoint is not None:
             trainer.restore(checkpoint)
         spooler: Spooler | None = None
         if record.spool is not None:
-            joined, reads = trainer.data.table.catalog, stream is not None
-            spooler = spool_of(folder, record, joined, resources, growth, session, stop, reads, skip_taken)
+            spooler = spool_of(folder, record, trainer.data.table.catalog, call, session, stop)
         opening.close()
         trainer.event(RESUMED, **{**_choices(record), **shards.facts()})
         report_growth(trainer, refreshed)
-        if session.found.incomplete_files:
-            names = session.found.incomplete_files
+        names = session.found.incomplete_files
+        if names:
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
             before = digest_of(trainer.models.lineages) if trainer.models.started else None
@@ -214,6 +182,30 @@ def resume(
                 session.note(unmoved_text(report.rows_this_call, run))
                 report = replace(report, notes=[*session.notes])
             return Log(folder, session).ended(ended(trial, trainer, report))
+
+
+def _opened(
+    folder: RunFolder, record: RunRecord, call: ResumeCall, session: Session, refresher: Refresher
+) -> tuple[RunRecord, Checkpoint | None]:
+    """The checkpoint from which the run continues, after an undo, and the record as of then."""
+    if call.growth.leave_out:  # before anything is undone
+        newest = folder.newest_checkpoint("run")
+        now = record.as_of(newest.sections["run"]) if newest else record
+        refresher.check_left_out(now.sources, folder.catalog())
+    undone = undo(folder, call.changes.back_to) if call.changes.back_to is not None else None
+    if undone is not None:
+        session.note(
+            f"returned to the checkpoint after {undone.rows:,} rows: {counted(undone.undone_rows, 'row')} undone"
+        )
+    checkpoint = folder.newest_checkpoint()
+    for name in folder.lookalikes()[:1]:
+        session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
+    for path, why in checkpoint.damaged if checkpoint else ():
+        session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
+    if checkpoint is None:
+        return record, None
+    with understanding(checkpoint.path):
+        return record.as_of(checkpoint.sections["run"]), checkpoint
 
 
 def _rehearsed(
@@ -249,27 +241,22 @@ def _rehearsed(
     return report if new is None else with_waiting(trainer, report, new)
 
 
-def _refuse_for(record: RunRecord, limits: Limits | NewLimits, growth: Growth, trial: Trial | None) -> None:
+def _refuse_for(run: Path, record: RunRecord, call: ResumeCall, trial: Trial | None) -> None:
     """Options that do not suit the run."""
-    _refuse_unreachable_targets(record.options, limits)
+    growth, on_stream = call.growth, record.spool is not None
+    if call.changes.dry_run and (on_stream or growth.follow):
+        raise OptionError(
+            f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
+        )
+    _refuse_other_source(run, record, call)
+    _refuse_unreachable_targets(record.options, call.limits)
     _refuse_updates(record.options, growth)
     if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
         raise OptionError(f"--sigma with `--solver {record.options.solver}`, which has none", "leave it out")
     if trial is not None:
         refuse_trial(record, growth)
-
-
-def _saved(folder: RunFolder, record: RunRecord, session: Session) -> tuple[RunRecord, Checkpoint | None]:
-    """The checkpoint from which the run continues, and the record as of then."""
-    checkpoint = folder.newest_checkpoint()
-    for name in folder.lookalikes()[:1]:
-        session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
-    for path, why in checkpoint.damaged if checkpoint else ():
-        session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
-    if checkpoint is None:
-        return record, None
-    with understanding(checkpoint.path):
-        return record.as_of(checkpoint.sections["run"]), checkpoint
+    if on_stream:
+        refuse_for_stream(record.options, call)
 
 
 def _with_memory(resources: Resources, record: RunRecord, folder: RunFolder, session: Session) -> Resources:
@@ -309,19 +296,17 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         raise
 
 
-def _with_new_choices(
-    record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth, keep: int | None
-) -> RunRecord:
-    options = record.options
-    if on_bad_row is not None:
-        options = replace(options, on_bad_row=on_bad_row)
+def _with_new_choices(record: RunRecord, limits: Limits, call: ResumeCall) -> RunRecord:
+    options, growth = record.options, call.growth
+    if call.changes.on_bad_row is not None:
+        options = replace(options, on_bad_row=call.changes.on_bad_row)
     if growth.sigma is not None:
         options = replace(options, sigma=growth.sigma)
     return replace(
         record,
         options=options,
         limits=limits if limits.given else record.limits,
-        keep=keep or record.keep,
+        keep=call.resources.keep or record.keep,
         updates=record.updates.changed_by(growth),
         rejected=() if growth.accept_rejected else record.rejected,
     )
@@ -332,14 +317,6 @@ def _with_validation(record: RunRecord, given: tuple[str, ...]) -> RunRecord:
     before = record.options.validation
     gone = any(not (is_address(source) or has_magic(source) or exists(source)) for source in before)
     return replace(record, options=replace(record.options, validation=given)) if gone and given else record
-
-
-def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
-    undone = undo(folder, back_to)
-    if undone is not None:
-        session.note(
-            f"returned to the checkpoint after {undone.rows:,} rows: {counted(undone.undone_rows, 'row')} undone"
-        )
 
 
 def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:
@@ -388,7 +365,8 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
         )
 
 
-def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_taken: bool) -> None:
+def _refuse_other_source(run: Path, record: RunRecord, call: ResumeCall) -> None:
+    stream, skip_taken = call.stream, call.changes.skip_taken
     if record.spool is None and (stream is not None or skip_taken):
         raise OptionError(
             f"run '{run}' trains on shards, not on '{stream}'" if stream else "--skip-taken without a stream",

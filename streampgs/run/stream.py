@@ -14,16 +14,14 @@ from streampgs.options.commands import (
     STREAM_PASSES,
     STREAM_REPLAY,
     Growth,
-    Limits,
     ModelOptions,
-    NewLimits,
-    Resources,
 )
 from streampgs.options.solvers import SOLVERS
 from streampgs.reading.blocks import Stopped
+from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, StopRequest
+from streampgs.run.report import Session, StopRequest
 from streampgs.run.spool import Spooler
 from streampgs.run.standard_input import largest_batch
 from streampgs.table.catalog import Catalog
@@ -35,20 +33,20 @@ _OF_SHARDS = (
 """Options of growth that do not apply to a stream."""
 
 
-def refuse_for_stream(options: ModelOptions, limits: Limits | NewLimits, resources: Resources, growth: Growth) -> None:
+def refuse_for_stream(options: ModelOptions, call: TrainCall | ResumeCall) -> None:
     """Options that do not suit a stream."""
-    needs = SOLVERS[options.solver].needs
+    needs, resources = SOLVERS[options.solver].needs, call.resources
     if needs.passes or needs.in_memory:
         raise OptionError(
             f"`--solver {options.solver}` with a stream: it needs every row several times", "use `--solver pgs`"
         )
-    if limits.epochs is not None:
+    if call.limits.epochs is not None:
         raise OptionError(
             "--epochs with a stream, whose rows arrive once", "limit it with --rows or --seconds, or not at all"
         )
     if resources.no_cache or resources.cache is not None or resources.cache_limit is not None:
         raise OptionError("an option of the cache with a stream, which has none", "leave it out")
-    given = [f"--{name.replace('_', '-')}" for name in _OF_SHARDS if getattr(growth, name)]
+    given = [f"--{name.replace('_', '-')}" for name in _OF_SHARDS if getattr(call.growth, name)]
     if given:
         raise OptionError(f"{given[0]} with a stream", "it is for shards: leave it out, a stream grows automatically")
 
@@ -64,15 +62,13 @@ def growth_of_stream(growth: Growth) -> Growth:
 
 
 @contextmanager
-def new_spool(
-    folder: RunFolder, growth: Growth, resources: Resources, stop: StopRequest
-) -> Iterator[tuple[Spooler, Path]]:
+def new_spool(folder: RunFolder, call: TrainCall, stop: StopRequest) -> Iterator[tuple[Spooler, Path]]:
     """The spool of a new run, and its first shard. If no run begins, no row is kept."""
-    assert growth.spool is not None
+    assert call.growth.spool is not None
     shutil.rmtree(folder.spool, ignore_errors=True)  # a call that was killed before its first step may have left it
-    spooler = Spooler(folder.spool, growth.spool, growth.poll_seconds)
+    spooler = Spooler(folder.spool, call.growth.spool, call.growth.poll_seconds)
     try:
-        spooler.read(largest_batch(resources), stop, 0)
+        spooler.read(largest_batch(call.resources), stop, 0)
         shard = spooler.next(stop)
         if shard is None and stop.reason is not None:
             raise Stopped
@@ -94,24 +90,21 @@ def spool_of(
     folder: RunFolder,
     record: RunRecord,
     catalog: Catalog,
-    resources: Resources,
-    growth: Growth,
-    observer: Observer,
+    call: ResumeCall,
+    session: Session,
     stop: StopRequest,
-    reads: bool,
-    skip_taken: bool,
 ) -> Spooler:
-    """The spool of a run that is resumed. `reads`: whether there are more rows on standard input; `skip_taken`: whether the
-    stream begins again at its first row."""
+    """The spool of a run that is resumed."""
     assert record.spool is not None
+    skip_taken = call.changes.skip_taken
     joined = catalog.shards[-1].path
-    spooler = Spooler(folder.spool, record.spool, growth.poll_seconds, Path(str(joined)))
-    if reads:
-        spooler.read(largest_batch(resources), stop, 0 if skip_taken else spooler.rows)
+    spooler = Spooler(folder.spool, record.spool, call.growth.poll_seconds, Path(str(joined)))
+    if call.stream is not None:
+        spooler.read(largest_batch(call.resources), stop, 0 if skip_taken else spooler.rows)
         if skip_taken:
-            observer.note(f"{spooler.rows:,} rows of the stream were taken before and are skipped")
+            session.note(f"{spooler.rows:,} rows of the stream were taken before and are skipped")
         elif spooler.rows:
-            observer.note(
+            session.note(
                 f"{spooler.rows:,} rows of the stream were taken before: the first row of standard input is taken to be row "
                 f"{spooler.rows:,}, counted from 0. If the stream begins again at its first row, give --skip-taken"
             )

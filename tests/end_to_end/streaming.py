@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, Resources, ResumeOptions
 from streampgs.run import start as trainer
+from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.report import Observer, Report, StopRequest
 
 # Windows so small that a stream of some thousand rows has many.
@@ -86,15 +87,34 @@ def train(
 ) -> Report:
     with standard_input(data):
         return trainer.train(
-            ["-"], run, ModelOptions(**options), limits or Limits(), resources, observer, stop, encoding,
-            growth=Growth(replay=replay),
-        )  # fmt: skip
+            ["-"],
+            run,
+            TrainCall(
+                ModelOptions(**options),
+                encoding or EncodingOptions(),
+                limits or Limits(),
+                resources,
+                Growth(replay=replay),
+            ),
+            observer,
+            stop,
+        )
 
 
-def resume(data: bytes, run: Path, limits: Limits | None = None, **more: Any) -> Report:
-    resources = more.pop("resources", SMALL)
+def resume(
+    data: bytes,
+    run: Path,
+    limits: Limits | None = None,
+    resources: Resources = SMALL,
+    growth: Growth | None = None,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
+    **changes: Any,
+) -> Report:
+    growth, changed = growth or Growth(), ResumeOptions(**changes)
+    call = ResumeCall(limits or Limits(rows=10**9), resources, growth, changed, "-")
     with standard_input(data):
-        return trainer.resume(run, limits or Limits(rows=10**9), resources, stream="-", **more)
+        return trainer.resume(run, call, observer, stop)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
+from streampgs.run.commands import TrainCall
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
@@ -185,6 +186,6 @@ def train_by_api(data: Path, run: Path, observer: Observer) -> None:
     kept = open_files._OPEN_FILES
     open_files._OPEN_FILES = 1
     try:
-        train_run([str(data)], run, ModelOptions(), Limits(epochs=1), resources, observer)
+        train_run([str(data)], run, TrainCall(ModelOptions(), limits=Limits(epochs=1), resources=resources), observer)
     finally:
         open_files._OPEN_FILES = kept

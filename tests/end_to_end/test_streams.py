@@ -22,9 +22,10 @@ import streampgs
 from streampgs import history
 from streampgs.base.errors import DataError
 from streampgs.model.inspection import inspect_run
-from streampgs.options.commands import EncodingOptions, Limits, Resources
+from streampgs.options.commands import EncodingOptions, Limits, Resources, ResumeOptions
 from streampgs.run import spool
 from streampgs.run import start as trainer
+from streampgs.run.commands import ResumeCall
 from streampgs.run.report import Observer
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
@@ -78,7 +79,7 @@ def trained_again(run: Path) -> str:
     shutil.copytree(run, again)
     for path in again.glob("checkpoint-*"):
         path.unlink()
-    return str(trainer.resume(again, Limits(rows=10**9), SMALL).dual_sha256)
+    return str(trainer.resume(again, ResumeCall(Limits(rows=10**9), SMALL)).dual_sha256)
 
 
 interruptions = st.lists(
@@ -202,7 +203,7 @@ def test_a_run_is_resumed_without_its_stream_on_the_rows_that_wait(tables: Table
     data, run = written(table_of(tables, "sparse"), [500]), tmp_path / "run"
     assert train(data, run, Limits(rows=100), sigma=1e-3, replay=0.0).rows == 100
     waiting = spool.rows_in_spool(run / "spool")
-    report = trainer.resume(run, Limits(rows=10**9), SMALL)
+    report = trainer.resume(run, ResumeCall(Limits(rows=10**9), SMALL))
     assert (report.rows, report.stopped_by) == (waiting, "end of stream")
 
 
@@ -263,7 +264,7 @@ def test_a_bad_row_is_named_by_its_shard_and_may_be_skipped_later(tables: Tables
     with pytest.raises(DataError, match=r"rows-0{11}4000-0{11}6000.arrow'.*: no label"):
         train(written(late, [300]), run)
     assert inspect_run(run)["stream_rows"] == 6_000
-    report = trainer.resume(run, Limits(rows=10**9), SMALL, on_bad_row="skip")
+    report = trainer.resume(run, ResumeCall(Limits(rows=10**9), SMALL, changes=ResumeOptions(on_bad_row="skip")))
     assert (report.stream_rows, report.skipped_rows) == (6_000, {"label null": 1})
 
 

@@ -15,9 +15,10 @@ from streampgs.base.errors import RunError, StreampgsError
 from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Look, Refreshed, Table
 from streampgs.engine.worker import cursor_in
-from streampgs.options.commands import Growth, ModelOptions
+from streampgs.options.commands import Growth, ModelOptions, ResumeOptions
 from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, checkpoints_in, newest_checkpoint, rows_in_name
+from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.report import StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
@@ -165,7 +166,8 @@ class WholeHistory:
     def _command(self, plan: Plan) -> None:
         growth = plan.growth
         if self.disk.has(RUN / "run.arrows"):
-            start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth, back_to=self._back_to(plan))
+            changes = ResumeOptions(back_to=self._back_to(plan))
+            start.resume(RUN, ResumeCall(plan.limits, plan.resources, growth, changes), stop=self.stop)
             return
         if self.checkpoints.reported:
             raise LawBroken("a run with a checkpoint has disappeared")
@@ -173,7 +175,8 @@ class WholeHistory:
             plan.resources, window=self.window, cache_limit=self.cached or None, no_cache=self.cached == 0
         )
         growth = replace(growth, accept_changes=False, accept_removed=False, accept_touched=False)
-        start.train([DATA], RUN, self.options, plan.limits, resources, stop=self.stop, growth=growth)
+        call = TrainCall(self.options, limits=plan.limits, resources=resources, growth=growth)
+        start.train([DATA], RUN, call, stop=self.stop)
 
     def _back_to(self, plan: Plan) -> str | None:
         """An earlier checkpoint, if there is one."""
