@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 
 from streampgs.base.stage import Bundle
@@ -25,6 +23,25 @@ Sections = dict[str, Bundle]
 """As of a checkpoint."""
 
 
+class _LoopInMemory(Loop):
+    def __init__(self, models: Models, worker: Worker, limits: Limits) -> None:
+        super().__init__(models, Meter(), StopRequest())
+        self._worker, self._limits = worker, limits
+
+    @property
+    def worker(self) -> Worker:
+        return self._worker
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    def prepare(self, window: Window) -> Window:
+        window = super().prepare(window)
+        self.models.race.judge_only_to_choose()
+        return window
+
+
 class MemoryTraining:
     """Models that are trained on rows in memory: on one table for some epochs, or on one table after the other. It keeps
     no row."""
@@ -35,26 +52,14 @@ class MemoryTraining:
 
     def train(self, rows: Rows, limits: Limits, epoch_rows: int | None = None) -> None:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
-        models, meter = self.models, Meter()
-        options = models.form.options
-        source = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
+        source = MemorySource(rows, self.models.form.options.seed, whole_table=epoch_rows is None)
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
-        worker = Worker(source, self.cursor)
-        meter.rows = self._rows_done
-        loop = Loop(models, meter, worker, nullcontext, limits, StopRequest(), None)
+        loop = _LoopInMemory(self.models, Worker(source, self.cursor), limits)
+        loop.meter.rows = self._rows_done
         source.prepare(limits.epochs)
-
-        def prepare(window: Window) -> Window:
-            models.prepare(window, source.epoch_rows, meter.rows)
-            models.race.judge_only_to_choose()
-            return window
-
-        def judge(window: Window, row: int) -> None:
-            models.judge(window, row, meter.rows, source.epoch_rows)
-
-        loop.run(prepare, judge, lambda: None)
-        self.cursor, self._rows_done = worker.cursor, meter.rows
-        models.lineages.renew_engines()
+        loop.run()
+        self.cursor, self._rows_done = loop.worker.cursor, loop.meter.rows
+        self.models.lineages.renew_engines()
 
     # Results.
 

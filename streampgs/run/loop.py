@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
+from streampgs.learn.lane_spec import LaneSpec
 from streampgs.options.commands import MOST_PASSES_OF_A_SOLVER, Limits
 from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
@@ -35,43 +35,58 @@ def used_up(limits: Limits, meter: Meter) -> str | None:
 
 
 class Loop:
-    def __init__(
-        self,
-        models: Models,
-        meter: Meter,
-        worker: Worker,
-        step: Callable[[], AbstractContextManager[None]],
-        limits: Limits,
-        stop: StopRequest,
-        until: Place | None,
-    ) -> None:
-        """`step`: around all that changes the state. `until`: where to stop to look for new shards."""
-        self.models, self.meter, self.worker, self._step = models, meter, worker, step
-        self.limits, self.stop, self.until = limits, stop, until
+    """Training on windows in a fixed order. A run overrides what it does before and after a stretch of rows."""
 
-    def run(
-        self, prepare: Callable[[Window], Window], judge: Callable[[Window, int], None], after: Callable[[], None]
-    ) -> str:
-        """Train until a limit or a stop, and return the reason. `prepare` is called with each new window and
-        returns its rows as the solver takes them; `judge` is called before each stretch of rows, `after` after each."""
+    def __init__(self, models: Models, meter: Meter, stop: StopRequest) -> None:
+        self.models, self.meter, self.stop = models, meter, stop
+        self.until: Place | None = None
+        """Where to stop to look for new shards."""
+
+    @property
+    def worker(self) -> Worker:
+        raise NotImplementedError
+
+    @property
+    def limits(self) -> Limits:
+        raise NotImplementedError
+
+    def step(self) -> AbstractContextManager[None]:
+        """The context of all that changes the state."""
+        return nullcontext()
+
+    def prepare(self, window: Window) -> Window:
+        """The rows of a new window, as the solver takes them."""
+        self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
+        return window
+
+    def judge(self, window: Window, row: int) -> LaneSpec | None:
+        """Called before each stretch of rows. The winner, if this has ended the race of the candidates."""
+        with self.step():
+            return self.models.judge(window, row, self.meter.rows, self.worker.source.epoch_rows)
+
+    def after_stretch(self) -> None:
+        """Called after each stretch of rows."""
+
+    def run(self) -> str:
+        """Train until a limit or a stop, and return the reason."""
         while True:
             window = self.worker.open(self.stop)
-            with self._step():
+            with self.step():
                 self._engine.reach_epoch(self.worker.cursor.epoch)  # the last rows of an epoch may all be bad
             self._reach()
             if window is None:
                 return self.stop.reason or self.reached() or "epochs"
-            reached = self._train_on(prepare(window), judge, after)
+            reached = self._train_on(self.prepare(window))
             if reached is not None:
                 return reached
             self.worker.release()
 
-    def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
+    def _train_on(self, window: Window) -> str | None:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
         by_epochs, last_rows = self.models.by_passes, self.models.last_rows(window)
         while row < len(window):
-            judge(window, row)
+            self.judge(window, row)
             end = window.end_of_epoch(row) if by_epochs else len(window)
             until = min(end, (row // stretch + 1) * stretch)
             if self.models.next_mark is not None:
@@ -83,7 +98,7 @@ class Loop:
                 last = row + max(1, self.limits.rows - self.meter.rows)
                 at_stretch_end = until <= last
                 until = min(until, last)
-            with self._step():
+            with self.step():
                 began = time.perf_counter()
                 until, rows = self.models.lineages.advance(window, row, until, end)
                 converged = by_epochs and self._engine.reach_epoch(window.epoch_at(until))
@@ -98,7 +113,7 @@ class Loop:
             reached = self.reached(at_stretch_end)
             if reached in (None, LOOK) and converged and not self._is_choosing():
                 reached = CONVERGED
-            after()
+            self.after_stretch()
             if reached is not None:
                 return reached
         return self.reached()

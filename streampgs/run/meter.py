@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
 
 from streampgs.base.checks import Count, decode
 from streampgs.base.stage import Bundle
@@ -12,11 +11,9 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options.commands import Limits
 from streampgs.order.arrivals import owed_until
-from streampgs.reading.bad_rows import counts_by_name
-from streampgs.run.lineages import digest_of, summary_of
-from streampgs.run.memory import peak_rss_bytes, rss_bytes
+from streampgs.run.memory import rss_bytes
 from streampgs.run.models import Models
-from streampgs.run.report import Report, Status
+from streampgs.run.report import Status
 
 _WINDOW_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.25
@@ -142,49 +139,3 @@ class Meter:
         if limits.seconds is not None:
             estimates.append(limits.seconds - self.seconds)
         return max(0.0, min(estimates)) if estimates else None
-
-    def report(
-        self,
-        run: Path,
-        models: Models,
-        worker: Worker,
-        stopped_by: str,
-        outcome: str,
-        checkpoint: Path | None,
-        forecast_bytes: int,
-    ) -> Report:
-        progressive_loss, progressive_accuracy = models.progressive()
-        models.look()
-        judged_loss, judged_accuracy = models.judged()
-        nonzeros, zeros = models.nonzeros_and_zeros()
-        return Report(
-            run=str(run),
-            t=models.lanes.steps,
-            rows=self.rows,
-            epochs=worker.epochs,
-            seconds_training=self.seconds_training,
-            seconds_reading_wait=self.seconds_waiting,
-            rows_per_second=self.rows_per_second(),
-            progressive_loss=progressive_loss,
-            progressive_accuracy=progressive_accuracy,
-            judged_loss=judged_loss,
-            judged_accuracy=judged_accuracy,
-            chosen=models.chosen(),
-            lanes=len(models.lanes),
-            nonzeros=nonzeros,
-            zeros=zeros,
-            gap=models.gap(),
-            solver=models.form.options.solver,
-            dual_sha256=digest_of(models.lineages) if models.started else None,
-            checkpoint=str(checkpoint) if checkpoint else None,
-            stopped_by=stopped_by,
-            skipped_rows=counts_by_name(worker.counts.skipped - worker.counts_before.skipped),
-            skipped_rows_of_run=counts_by_name(worker.counts.skipped),
-            clipped_values=dict(worker.counts.clipped - worker.counts_before.clipped),
-            clipped_values_of_run=dict(worker.counts.clipped),
-            forecast_rss_mb=forecast_bytes / 1e6,
-            peak_rss_mb=peak_rss_bytes() / 1e6,
-            outcome=outcome,
-            rows_this_call=self.rows_this_call,
-            update=summary_of(models.lineages, self._start[0]),
-        )

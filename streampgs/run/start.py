@@ -31,7 +31,7 @@ from streampgs.run.following import report_growth, trained, with_waiting
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
 from streampgs.run.lineages import digest_of
 from streampgs.run.lock import RunLock
-from streampgs.run.loop import Loop, used_up
+from streampgs.run.loop import used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
@@ -224,8 +224,7 @@ def _rehearsed(
         trainer = Trainer(folder, ShardInput(record, table, shards.resources), session, stop, shards.resources)
         if checkpoint is not None:
             trainer.restore(checkpoint)
-        worker = trainer.worker = trainer.worker or trainer.new_worker()
-        reached = Loop(trainer.models, trainer.meter, worker, trainer.saver.step, record.limits, stop, None).reached()
+        reached = trainer.reached()
         if new is not None and used_up(record.limits, trainer.meter) is None:
             table = replace(table, cursor=table.schedule.joins_at(table.cursor))
             joined = refresher.with_new(table, new)

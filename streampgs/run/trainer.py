@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from streampgs.base.checks import encode
 from streampgs.base.errors import Diverged
-from streampgs.data.findings import unused_columns
+from streampgs.data.findings import Findings, unused_columns
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
-from streampgs.options.commands import Resources
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.options.commands import Limits, Resources
 from streampgs.order.cursor import Cursor, Place
+from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
+from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.loop import LOOK, Loop
+from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
@@ -39,17 +44,15 @@ from streampgs.run.words import (
 )
 
 
-class Trainer:
+class Trainer(Loop):
     def __init__(
         self, folder: RunFolder, data: ShardInput, session: Session, stop: StopRequest, resources: Resources
     ) -> None:
-        self.folder, self.observer, self.stop, self.resources = folder, session, stop, resources
-        self.data = data
-        self.models = Models(data.form)
-        self.meter = Meter()
+        super().__init__(Models(data.form), Meter(), stop)
+        self.folder, self.observer, self.resources, self.data = folder, session, resources, data
         self.saver = Saver(folder, session)
         self._log = Log(folder, session)
-        self.worker: Worker | None = None
+        self._worker: Worker | None = None
         self.shown = Shown(self._log, session, resources)
         self._saved_at = 0.0
         """When a checkpoint was last due."""
@@ -61,7 +64,6 @@ class Trainer:
         self.models.take_in(self.data.form)
         checkpoint.restore(self.models)
         checkpoint.restore(self.meter)
-        self.worker = self.new_worker()
         checkpoint.restore(self.worker)
         before = self.data.record.as_of(sections["run"])
         changes_sigma = sections["models"].values["changes_sigma"]
@@ -70,13 +72,20 @@ class Trainer:
         )
 
     @property
-    def cursor(self) -> Cursor:
-        return self.data.cursor if self.worker is None else self.worker.cursor
+    def worker(self) -> Worker:
+        """It reads the present data."""
+        if self._worker is None:
+            self._worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.cursor)
+            self.meter.watch(self._worker.source)
+        return self._worker
 
-    def save(self) -> None:
-        """Before shards join that do not belong to the run until a row of them is trained on."""
-        self.worker = self.worker or self.new_worker()
-        self._save()
+    @property
+    def limits(self) -> Limits:
+        return self.data.record.limits
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.data.cursor if self._worker is None else self._worker.cursor
 
     def continue_on(self, data: ShardInput) -> None:
         """Train on other data from now on: shards have come or gone."""
@@ -86,85 +95,78 @@ class Trainer:
         if grown:
             self.models.take_in(form)
         self.models.form = form
-        worker, self.worker = self.worker, self.new_worker()
+        worker, self._worker = self._worker, None
         if worker is not None:
             self.worker.continue_from(worker)
 
-    def new_worker(self) -> Worker:
-        worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.cursor)
-        self.meter.watch(worker.source)
-        return worker
-
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
-        self.worker = worker = self.worker or self.new_worker()
-        limits = self.data.record.limits
-        loop = Loop(self.models, self.meter, worker, self.saver.step, limits, self.stop, until)
-        reached = loop.reached()
+        self.until = until
+        worker, limits, reached = self.worker, self.limits, self.reached()
         if reached is not None:
             if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
-            self._save()
+            self.save()
             return self.report(reached)
         last_epoch = limits.epochs
         if until is not None and until[1:] == (0, 0):
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.counts.clipped)
-        stopped_by = self._run(loop, worker, last_epoch)
+        stopped_by = self._run(worker, last_epoch)
         self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
-        self._save()
+        self.save()
         return self.report(LOOK) if stopped_by == LOOK else self.ended(stopped_by)
 
     def ended(self, stopped_by: str) -> Report:
-        """Of training that has ended by a limit, a stop, or the end of a stream."""
-        self.worker = self.worker or self.new_worker()
+        """The report of training that has ended by a limit, a stop, or the end of a stream."""
         self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         report = self.report(stopped_by)
         self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         return report
 
-    def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
+    def _run(self, worker: Worker, last_epoch: int | None) -> str:
         worker.source.prepare(last_epoch)
         self.models.warm_up(worker.source.epoch_rows)
         self.shown.begin(self.models)
         self._saved_at = time.perf_counter()
         try:
             if self.models.changes_sigma:
-                self._save()
-            return loop.run(self._prepare, self._judge, self._after_stretch)
+                self.save()
+            return self.run()
         except Diverged:
             raise
         except BaseException:
-            self._save()
+            self.save()
             raise
         finally:
             worker.source.close()
 
-    # Called by the loop.
+    # The loop.
 
-    def _prepare(self, window: Window) -> Window:
+    def step(self) -> AbstractContextManager[None]:
+        return self.saver.step()
+
+    def prepare(self, window: Window) -> Window:
         if self.models.started and self.models.maps.map is None:
             refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
         self._keep_before_update()
         # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
-        with self.saver.step():
+        with self.step():
             window = self.models.maps.of(self.data.form, window, self.models.race, self.meter.add)
             self._begin(window)
         return window
 
     def _keep_before_update(self) -> None:
         """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
-        assert self.worker is not None
         update, record = self.worker.source.update_pass(self.worker.cursor), self.data.record
         if update is None or not self.models.started:
             return
         begun = record.with_update(update.epoch, update.first_part, self.meter.rows)
         if begun is not record:
-            self._save()
+            self.save()
             self.data = self.data.with_record(begun)
 
     def _begin(self, window: Window) -> None:
-        assert self.worker is not None
         begins = not self.models.started or self.models.changes_sigma
         resumed = self.saver.checkpoint is not None
         before = self.models.prepare(
@@ -183,41 +185,35 @@ class Trainer:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
 
-    def _judge(self, window: Window, row: int) -> None:
-        assert self.worker is not None
-        with self.saver.step():
-            winner = self.models.judge(window, row, self.meter.rows, self.worker.source.epoch_rows)
+    def judge(self, window: Window, row: int) -> LaneSpec | None:
+        winner = super().judge(window, row)
         if winner is not None:
             self.observer.note(chosen_text(winner, self.meter.rows))
             self.event(CHOSEN, **(self.models.chosen() or {}))
+        return winner
 
-    def _after_stretch(self) -> None:
-        assert self.worker is not None
-        self.shown.status(self.meter, self.models, self.worker, self.data.record.limits)
+    def after_stretch(self) -> None:
+        self.shown.status(self.meter, self.models, self.worker, self.limits)
         if time.perf_counter() - self._saved_at >= self.resources.checkpoint_seconds:
-            self._save()
+            self.save()
             self._saved_at = time.perf_counter()
 
     # Saving and reporting.
 
-    def _save(self) -> None:
-        worker, models = self.worker, self.models
-        assert worker is not None
-        if not models.started:
-            return
+    def save(self) -> None:
+        """Also before shards join that do not belong to the run until a row of them is trained on."""
         record = self.data.record
-        if record.trial == self.meter.rows:
-            return  # the run may have to return to the checkpoint as it is
-        key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
+        if not self.models.started or record.trial == self.meter.rows:
+            return  # a run on trial may have to return to the checkpoint as it is
+        key = _key(self.meter.rows, self.worker.cursor, record, self.models.changes_sigma)
         self.saver.save(key, self.meter.rows, self._sections, record.kept)
 
     def accept(self) -> None:
         """The resume is no longer on trial."""
         self.data = self.data.with_record(replace(self.data.record, trial=None))
-        self._save()
+        self.save()
 
     def _sections(self) -> dict[str, Any]:
-        assert self.worker is not None
         stages = [*self.models.stages(), self.meter, self.worker]
         own = {"run": self.data.record.changes(), RETURNED: returned_section(self.models.lineages)}
         return {**own, **{stage.name: stage.state() for stage in stages}}
@@ -229,21 +225,54 @@ class Trainer:
         self._log.event(kind, *self.place(), **{**self.data.facts(), **facts})
 
     def report(self, stopped_by: str) -> Report:
-        """Of this call, as of now."""
-        assert self.worker is not None
-        total = self.shown.forecast.total if self.shown.forecast is not None else 0
+        """The report of this call, as of now."""
         self.shown.judged([])
-        outcome = TRAINED if self.meter.rows_this_call else NOTHING_NEW
+        models, meter, worker = self.models, self.meter, self.worker
+        outcome = TRAINED if meter.rows_this_call else NOTHING_NEW
         if stopped_by == self.stop.reason:
             outcome = PAUSED
-            if not self.meter.rows_this_call:
+            if not meter.rows_this_call:
                 on_stream = self.data.record.spool is not None
-                self.observer.note(stopped_early(stopped_by, self.meter.rows, self.folder.path, on_stream))
-        report = self.meter.report(
-            self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
-        )  # fmt: skip
-        report = replace(report, stream_rows=self.data.stream_rows)
-        return _with_findings(report, self.observer, self.data.form.encoding)
+                self.observer.note(stopped_early(stopped_by, meter.rows, self.folder.path, on_stream))
+        progressive_loss, progressive_accuracy = models.progressive()
+        models.look()
+        judged_loss, judged_accuracy = models.judged()
+        nonzeros, zeros = models.nonzeros_and_zeros()
+        return Report(
+            run=str(self.folder.path),
+            t=models.lanes.steps,
+            rows=meter.rows,
+            epochs=worker.epochs,
+            seconds_training=meter.seconds_training,
+            seconds_reading_wait=meter.seconds_waiting,
+            rows_per_second=meter.rows_per_second(),
+            progressive_loss=progressive_loss,
+            progressive_accuracy=progressive_accuracy,
+            judged_loss=judged_loss,
+            judged_accuracy=judged_accuracy,
+            chosen=models.chosen(),
+            lanes=len(models.lanes),
+            nonzeros=nonzeros,
+            zeros=zeros,
+            gap=models.gap(),
+            solver=models.form.options.solver,
+            dual_sha256=digest_of(models.lineages) if models.started else None,
+            checkpoint=str(self.saver.checkpoint) if self.saver.checkpoint else None,
+            stopped_by=stopped_by,
+            skipped_rows=counts_by_name(worker.counts.skipped - worker.counts_before.skipped),
+            skipped_rows_of_run=counts_by_name(worker.counts.skipped),
+            clipped_values=dict(worker.counts.clipped - worker.counts_before.clipped),
+            clipped_values_of_run=dict(worker.counts.clipped),
+            forecast_rss_mb=0.0 if self.shown.forecast is None else self.shown.forecast.total / 1e6,
+            peak_rss_mb=peak_rss_bytes() / 1e6,
+            outcome=outcome,
+            rows_this_call=meter.rows_this_call,
+            stream_rows=self.data.stream_rows,
+            seconds_this_call=time.perf_counter() - self.observer.began,
+            update=summary_of(models.lineages, meter.rows - meter.rows_this_call),
+            found=_found(self.observer.found, self.data.form.encoding),
+            notes=[*self.observer.notes],
+        )
 
 
 def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
@@ -252,10 +281,9 @@ def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
     return clipped_notes(clipped, worker.counts.clipped_examples)
 
 
-def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
+def _found(found: Findings, encoding: Encoding | None) -> Findings:
     unused = {} if encoding is None else unused_columns(encoding.left_out)
-    found = replace(session.found, ignored_columns={**unused, **session.found.ignored_columns})
-    return replace(report, found=found, notes=[*session.notes], seconds_this_call=time.perf_counter() - session.began)
+    return replace(found, ignored_columns={**unused, **found.ignored_columns})
 
 
 def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:

@@ -97,7 +97,7 @@ class Twin:
         trainer, data = self._trainer, self._trainer.data
         assert isinstance(data, ShardInput)
         self._show(dict(placed.files))
-        cursor = trainer.worker.cursor if trainer.worker is not None else data.cursor
+        cursor = trainer.cursor
         table = replace(data.table, cursor=cursor, sources=placed.sources, updates=placed.updates)
         refresher = Refresher(placed.growth, self._session.note, Findings())
         if placed.lost is None:
@@ -108,9 +108,7 @@ class Twin:
         self.order.comes(placed.coming, refreshed.table.catalog.row_starts.tolist(), rewinds(table, refreshed))
 
     def check_visits(self, checkpoint: Checkpoint) -> None:
-        worker = self._trainer.worker
-        assert worker is not None
-        self.order.end(worker.cursor)
+        self.order.end(self._trainer.cursor)
         self._history.tally.counts["updates"] += self.order.updates
         for name in LINEAGES:
             if name == LONG or self.order.updates:
