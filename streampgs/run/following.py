@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streampgs.base.errors import DataError
-from streampgs.data.refresh import Look, Refreshed, Refresher, Table
+from streampgs.data.refresh import Look, Refreshed, Refresher
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.order.cursor import Place
 from streampgs.run.loop import CONVERGED, END_OF_STREAM, LOOK, used_up
@@ -27,9 +27,9 @@ def trained(trainer: Trainer, refresher: Refresher, new: Look | None = None, spo
             report = trainer.train(_joining_place(trainer))
             if report.stopped_by != LOOK:
                 return with_waiting(trainer, report, new)
-            new = refresher.look_for_new(_table(trainer))
+            new = refresher.look_for_new(trainer.table)
             if new is None or not _has_joined(trainer, refresher, new):
-                continue_on(trainer, Refreshed(_table(trainer)))
+                trainer.continue_on(Refreshed(trainer.table))
         return trainer.train()
 
 
@@ -37,26 +37,26 @@ def with_waiting(trainer: Trainer, report: Report, new: Look) -> Report:
     """A limit was reached before the new shards could join."""
     names = [str(path) for path in new.changes.new]
     if report.outcome != PAUSED:
-        trainer.observer.note(waiting_text(len(names), report.stopped_by, trainer.cursor, trainer.folder.path))
+        trainer.session.note(waiting_text(len(names), report.stopped_by, trainer.cursor, trainer.folder.path))
     found = replace(report.found, waiting_shards=names)
-    return replace(report, found=found, notes=[*trainer.observer.notes])
+    return replace(report, found=found, notes=[*trainer.session.notes])
 
 
 def _joining_place(trainer: Trainer) -> Place:
-    table = _table(trainer)
+    table = trainer.table
     return table.schedule.joins_at(table.cursor).place
 
 
 def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
     """The shards join, if training is at a place where they can, and goes on from there."""
-    table = _table(trainer)
+    table = trainer.table
     is_at_limit = used_up(trainer.data.record.limits, trainer.meter) is not None
     if is_at_limit or table.schedule.joins_at(table.cursor) != table.cursor:
         return False
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)
     trainer.save()
-    continue_on(trainer, grown)
+    trainer.continue_on(grown)
     return True
 
 
@@ -71,25 +71,25 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
         try:
             report = trainer.train(until if new is None else _joining_place(trainer))
         except DataError:
-            again = refresher.found_again(_table(trainer), trainer.stop)
+            again = refresher.found_again(trainer.table, trainer.stop)
             if again is None:
                 raise
-            continue_on(trainer, again)
+            trainer.continue_on(again)
             continue
         if report.stopped_by == LOOK:
-            refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
+            refreshed: Refreshed | None = refresher.at_epoch_end(trainer.table)
         elif report.stopped_by in ("epochs", CONVERGED):
             if not noted:
-                trainer.observer.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
+                trainer.session.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
                 noted = True
-            refreshed = refresher.wait(_table(trainer), trainer.stop)
+            refreshed = refresher.wait(trainer.table, trainer.stop)
         else:
             return report if new is None else with_waiting(trainer, report, new)
         new = None
         if refreshed is None:
             assert trainer.stop.reason is not None
             return trainer.report(trainer.stop.reason)
-        continue_on(trainer, refreshed)
+        trainer.continue_on(refreshed)
 
 
 def _streamed(trainer: Trainer, refresher: Refresher, spooler: Spooler) -> Report:
@@ -102,7 +102,7 @@ def _streamed(trainer: Trainer, refresher: Refresher, spooler: Spooler) -> Repor
     finally:
         spooler.close()
     if report is None:
-        trainer.observer.tell(spooler.remarks)
+        trainer.session.tell(spooler.remarks)
         report = trainer.ended(trainer.stop.reason or END_OF_STREAM)
     return replace(report, stream_rows=spooler.rows)
 
@@ -112,7 +112,7 @@ def _has_next_shard(trainer: Trainer, refresher: Refresher, spooler: Spooler) ->
     while trainer.cursor.begins_epoch and trainer.cursor.epoch > 0:
         if used_up(trainer.data.record.limits, trainer.meter) is not None:
             return True
-        table, record = _table(trainer), trainer.data.record
+        table, record = trainer.table, trainer.data.record
         assert record.spool is not None
         # The checkpoint at the end of the last update knows that these have left.
         spooler.remove([Path(str(table.catalog.shards[number].path)) for number in table.retired])
@@ -121,21 +121,5 @@ def _has_next_shard(trainer: Trainer, refresher: Refresher, spooler: Spooler) ->
             return False
         left = leaving(table.catalog, table.retired, record.options.seed, record.spool)
         with decoding_within(in_opening(trainer.resources.budget)):
-            continue_on(trainer, refresher.with_one(table, shard, left))
+            trainer.continue_on(refresher.with_one(table, shard, left))
     return True
-
-
-def _table(trainer: Trainer) -> Table:
-    """The run's table, at the row that training has reached."""
-    return replace(trainer.data.table, cursor=trainer.cursor)
-
-
-def continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
-    trainer.continue_on(trainer.data.refreshed(trainer.folder, refreshed))
-    report_growth(trainer, refreshed)
-
-
-def report_growth(trainer: Trainer, refreshed: Refreshed) -> None:
-    for kind, facts in refreshed.events:
-        trainer.event(kind, **facts)
-    trainer.shown.joined(refreshed.joined)

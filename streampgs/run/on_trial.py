@@ -64,16 +64,16 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
     judged = (summary_of(trainer.models.lineages, base) or {}).get("judged")
     drift = None if judged is None else judged["drift"] is not None
     found, text = trial.end(folder.path, drift, trainer.data.record.on_trial)
-    trainer.observer.note(text)
+    trainer.session.note(text)
     if not found["failed"]:
         trainer.accept()
-        return replace(report, validation=found, notes=[*trainer.observer.notes])
+        return replace(report, validation=found, notes=[*trainer.session.notes])
     undone = undo(folder, str(base), rejects=True, failed=found["failed"])
     assert undone is not None
     note = f"{' and '.join(found['failed'])}: the run was left as it was, after {counted(undone.rows, 'row')}"
     if undone.rejected:
         note += f"; left out from now on: {listed(undone.rejected)}; to train on new shards again: --accept-rejected"
-    trainer.observer.note(note)
+    trainer.session.note(note)
     return replace(
         report,
         found=replace(report.found, rejected_shards=[*undone.rejected]),
@@ -82,5 +82,5 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
         rows=undone.rows,
         t=undone.steps,
         checkpoint=str(folder.checkpoints()[-1]),
-        notes=[*trainer.observer.notes],
+        notes=[*trainer.session.notes],
     )

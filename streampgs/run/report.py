@@ -153,31 +153,22 @@ class Observer:
         """A checkpoint was written."""
 
 
-class Session(Observer):
-    """An observer of one call of train or resume. It keeps what the report of the call tells."""
+class Session:
+    """One call of train or resume: its observer, and what its report will tell."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self.observer = observer
         self.found = Findings()
         self.notes: list[str] = []
         self.began = time.perf_counter()
 
-    def choices(self, choices: dict[str, str]) -> None:
-        self._observer.choices(choices)
-
     def note(self, message: str) -> None:
         self.notes.append(message)
-        self._observer.note(message)
+        self.observer.note(message)
 
     def tell(self, messages: Iterable[str]) -> None:
         for message in messages:
             self.note(message)
-
-    def status(self, status: Status) -> None:
-        self._observer.status(status)
-
-    def saved(self, checkpoint: str) -> None:
-        self._observer.saved(checkpoint)
 
 
 class StopRequest:

@@ -34,14 +34,13 @@ from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.options.commands import KEEP, Resources
 from streampgs.options.solvers import SOLVERS
-from streampgs.order.arrivals import USUAL_UPDATES, owed_until
+from streampgs.order.arrivals import USUAL_UPDATES
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.cache import remove_unused
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.placing import RowRules
 from streampgs.reading.remote import refuse_remote
-from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.commands import TrainCall
 from streampgs.run.folder import RunFolder
@@ -49,7 +48,6 @@ from streampgs.run.record import RunRecord
 from streampgs.run.report import Session, StopRequest
 from streampgs.run.spool import rows_in_spool
 from streampgs.run.standard_input import largest_batch
-from streampgs.run.words import few_blocks_hint, memory_choices, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
 
@@ -110,22 +108,6 @@ class ShardInput:
         )  # fmt: skip
         reads_stream = self.record.spool is not None
         return replace(forecast, reading=forecast.reading + largest_batch(self.resources)) if reads_stream else forecast
-
-    def choices(self, window: Window, features: int) -> dict[str, str]:
-        record, table = self.record, self.table
-        if SOLVERS[record.options.solver].needs.columns:
-            return memory_choices(table.used, features)
-        in_update = table.cursor.part > 0  # its passes visit the same rows again
-        left = None
-        if record.limits.epochs is not None and not in_update:
-            left = max(record.limits.epochs, owed_until(table.cursor)) - table.cursor.epoch
-        return shard_choices(table.used, table.schedule, record.cache, window, features, left)
-
-    def hints(self, window: Window) -> list[str]:
-        if SOLVERS[self.record.options.solver].needs.columns:  # the order of rows does not matter
-            return []
-        hint = few_blocks_hint(self.table.schedule, window)
-        return [] if hint is None else [hint]
 
     def remarks(self, source: Source) -> list[str]:
         rebuilt = source.rebuilt_cache_files if isinstance(source, ShardSource) else 0

@@ -17,10 +17,10 @@ from streampgs.run.lineages import bytes_besides
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
-from streampgs.run.report import Observer
+from streampgs.run.report import Session
 from streampgs.run.saver import Log
 from streampgs.run.shard_input import ShardInput
-from streampgs.run.words import announced, large_model_note
+from streampgs.run.words import announced, few_blocks_hints, large_model_hints
 from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
@@ -29,10 +29,10 @@ _METRICS_SECONDS = 5.0
 
 
 class Shown:
-    def __init__(self, log: Log, observer: Observer, resources: Resources) -> None:
+    def __init__(self, log: Log, session: Session, resources: Resources) -> None:
         self.forecast: Forecast | None = None
         """Once the choices were shown."""
-        self._log, self._observer, self._resources = log, observer, resources
+        self._log, self._session, self._resources = log, session, resources
         self._process_bytes = self._reached_bytes = 0
         self._joined = ""
         """Shards that have joined and were not noted yet, in words."""
@@ -61,14 +61,11 @@ class Shown:
         is_first, self.forecast = self.forecast is None, replace(forecast, reached=self._reached_bytes)
         if not is_first:
             return
-        choices = announced(
-            models, data.form.encoding, data.choices(window, models.maps.inputs(models.features)), self.forecast
-        )
-        self._observer.choices(choices)
+        choices = announced(data, models, window, self.forecast)
+        self._session.observer.choices(choices)
         self._log.metrics({"event": "started", "rows": rows, "choices": choices})
-        note = large_model_note(self.forecast, self._resources.budget, data.form.encoding)
-        for hint in [*([] if note is None else [note]), *data.hints(window)]:
-            self._observer.note(hint)
+        self._session.tell(large_model_hints(self.forecast, self._resources.budget, data.form.encoding))
+        self._session.tell(few_blocks_hints(data, window))
 
     def joined(self, text: str) -> None:
         """Shards have joined. Later in a call, what they say about the model is on the same line."""
@@ -81,8 +78,7 @@ class Shown:
         """Note the shards that have joined, and how well the model predicted their rows, if that is known."""
         joined, self._joined = self._joined, ""
         first = "; ".join(filter(None, [joined, *texts[:1]]))
-        for text in filter(None, [first, *texts[1:]]):
-            self._observer.note(text)
+        self._session.tell(filter(None, [first, *texts[1:]]))
 
     def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:
         """If it is time for it."""
@@ -91,7 +87,7 @@ class Shown:
         if now - self._due[0] >= _STATUS_SECONDS * max(1.0, models.features / 1e6):
             self._due[0] = now
             status = meter.status(models, worker, limits)
-            self._observer.status(status)
+            self._session.observer.status(status)
             if now - self._due[1] >= _METRICS_SECONDS:
                 self._due[1] = now
                 record: dict[str, Any] = {"event": "status", **asdict(status)}

@@ -21,7 +21,6 @@ STANDARD_INPUT = "-"
 _STDIN = 0
 _POLL_MILLISECONDS = 100
 _PIPE_BYTES = 1 << 20
-_BUFFERED = 1 << 18
 _BEGINNING = b"\xff\xff\xff\xff"
 _OTHER_BEGINNINGS = {
     b"ARROW1": "an Arrow file, not a stream",
@@ -65,28 +64,23 @@ class _PipeBytes:
     def peek(self, size: int) -> bytes:
         while len(self._buffer) < size:
             self._wait()
-            more = repeated(lambda: os.read(self._fd, _BUFFERED))
+            more = repeated(lambda: os.read(self._fd, size - len(self._buffer)))
             if not more:
                 break
             self._buffer += more
         return self._buffer[:size]
 
-    def read(self, size: int) -> bytes | memoryview:
+    def read(self, size: int) -> memoryview:
         if size > self._most_bytes:
             raise DataError(
                 f"a record batch of {size / 1e6:,.0f} MB in the stream; at most {self._most_bytes / 1e6:,.0f} MB fit next "
                 "to the windows",
                 "write smaller batches (write_table(table, max_chunksize=65536)), or give more --memory",
             )
-        if size <= _BUFFERED:
-            found = self.peek(size)
-            self._buffer = self._buffer[len(found) :]
-            self.ended |= len(found) < size
-            return found
         target: NDArray[np.uint8] = np.empty(size, np.uint8)
-        reached = len(self._buffer)
-        target[:reached] = np.frombuffer(self._buffer, np.uint8)
-        self._buffer = b""
+        reached = min(size, len(self._buffer))
+        target[:reached] = np.frombuffer(self._buffer[:reached], np.uint8)
+        self._buffer = self._buffer[reached:]
         while reached < size:
             self._wait()
             got = self._into(target.data[reached:])

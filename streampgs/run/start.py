@@ -27,7 +27,7 @@ from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.commands import ResumeCall, TrainCall
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
-from streampgs.run.following import report_growth, trained, with_waiting
+from streampgs.run.following import trained, with_waiting
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
 from streampgs.run.lineages import digest_of
 from streampgs.run.lock import RunLock
@@ -171,7 +171,7 @@ def resume(
             spooler = spool_of(folder, record, trainer.data.table.catalog, call, session, stop)
         opening.close()
         trainer.event(RESUMED, **{**_choices(record), **shards.facts()})
-        report_growth(trainer, refreshed)
+        trainer.report_growth(refreshed)
         names = session.found.incomplete_files
         if names:
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])

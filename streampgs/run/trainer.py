@@ -11,6 +11,7 @@ from typing import Any
 from streampgs.base.checks import encode
 from streampgs.base.errors import Diverged
 from streampgs.data.findings import Findings, unused_columns
+from streampgs.data.refresh import Refreshed, Table
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.learn.lane_spec import LaneSpec
@@ -49,8 +50,8 @@ class Trainer(Loop):
         self, folder: RunFolder, data: ShardInput, session: Session, stop: StopRequest, resources: Resources
     ) -> None:
         super().__init__(Models(data.form), Meter(), stop)
-        self.folder, self.observer, self.resources, self.data = folder, session, resources, data
-        self.saver = Saver(folder, session)
+        self.folder, self.session, self.resources, self.data = folder, session, resources, data
+        self.saver = Saver(folder, session.observer)
         self._log = Log(folder, session)
         self._worker: Worker | None = None
         self.shown = Shown(self._log, session, resources)
@@ -87,17 +88,27 @@ class Trainer(Loop):
     def cursor(self) -> Cursor:
         return self.data.cursor if self._worker is None else self._worker.cursor
 
-    def continue_on(self, data: ShardInput) -> None:
+    @property
+    def table(self) -> Table:
+        """The run's table, at the row that training has reached."""
+        return replace(self.data.table, cursor=self.cursor)
+
+    def continue_on(self, refreshed: Refreshed) -> None:
         """Train on other data from now on: shards have come or gone."""
-        before, form = self.data.form, data.form
-        grown = form.encoding is not before.encoding or form.options.classes != before.options.classes
-        self.data = data
-        if grown:
+        before, self.data = self.data.form, self.data.refreshed(self.folder, refreshed)
+        form = self.data.form
+        if form.encoding is not before.encoding or form.options.classes != before.options.classes:
             self.models.take_in(form)
         self.models.form = form
         worker, self._worker = self._worker, None
         if worker is not None:
             self.worker.continue_from(worker)
+        self.report_growth(refreshed)
+
+    def report_growth(self, refreshed: Refreshed) -> None:
+        for kind, facts in refreshed.events:
+            self.event(kind, **facts)
+        self.shown.joined(refreshed.joined)
 
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
@@ -105,7 +116,7 @@ class Trainer(Loop):
         worker, limits, reached = self.worker, self.limits, self.reached()
         if reached is not None:
             if reached != self.stop.reason and until is None:
-                self.observer.note(nothing_to_do(reached, limits, self.folder.path))
+                self.session.note(nothing_to_do(reached, limits, self.folder.path))
             self.save()
             return self.report(reached)
         last_epoch = limits.epochs
@@ -113,13 +124,13 @@ class Trainer(Loop):
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.counts.clipped)
         stopped_by = self._run(worker, last_epoch)
-        self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
+        self.session.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
         self.save()
         return self.report(LOOK) if stopped_by == LOOK else self.ended(stopped_by)
 
     def ended(self, stopped_by: str) -> Report:
         """The report of training that has ended by a limit, a stop, or the end of a stream."""
-        self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
+        self.session.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         report = self.report(stopped_by)
         self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         return report
@@ -182,13 +193,13 @@ class Trainer(Loop):
             self.event(JUDGED, judged=encode(judged))
         self.shown.judged([] if judged is None else judged_texts(judged))
         if begins and self.models.race.progress.dropped:
-            self.observer.note(cross_validated_text(self.models.race))
+            self.session.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def judge(self, window: Window, row: int) -> LaneSpec | None:
         winner = super().judge(window, row)
         if winner is not None:
-            self.observer.note(chosen_text(winner, self.meter.rows))
+            self.session.note(chosen_text(winner, self.meter.rows))
             self.event(CHOSEN, **(self.models.chosen() or {}))
         return winner
 
@@ -233,7 +244,7 @@ class Trainer(Loop):
             outcome = PAUSED
             if not meter.rows_this_call:
                 on_stream = self.data.record.spool is not None
-                self.observer.note(stopped_early(stopped_by, meter.rows, self.folder.path, on_stream))
+                self.session.note(stopped_early(stopped_by, meter.rows, self.folder.path, on_stream))
         progressive_loss, progressive_accuracy = models.progressive()
         models.look()
         judged_loss, judged_accuracy = models.judged()
@@ -268,10 +279,10 @@ class Trainer(Loop):
             outcome=outcome,
             rows_this_call=meter.rows_this_call,
             stream_rows=self.data.stream_rows,
-            seconds_this_call=time.perf_counter() - self.observer.began,
+            seconds_this_call=time.perf_counter() - self.session.began,
             update=summary_of(models.lineages, meter.rows - meter.rows_this_call),
-            found=_found(self.observer.found, self.data.form.encoding),
-            notes=[*self.observer.notes],
+            found=_found(self.session.found, self.data.form.encoding),
+            notes=[*self.session.notes],
         )
 
 

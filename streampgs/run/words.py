@@ -20,11 +20,13 @@ from streampgs.learn.learner import learner_named
 from streampgs.options.commands import Limits, ModelOptions
 from streampgs.options.fields import options_of
 from streampgs.options.solvers import SOLVERS, SolverOptions, learner_for, solver_of
+from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
+from streampgs.run.shard_input import ShardInput
 from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog
@@ -34,21 +36,16 @@ _CLIPPED_SHOWN = 5
 _ENDS = ("epochs", "rows", "seconds", "converged", "end of stream")
 
 
-def shard_choices(
-    catalog: Catalog, schedule: Schedule, cache: str | None, window: Window, features: int, epochs_left: int | None
-) -> dict[str, str]:
-    return {
-        "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
-        "window": _window_choice(schedule, window),
-        "cache": _cache_choice(catalog, cache, epochs_left),
-    }
-
-
-def memory_choices(catalog: Catalog, features: int) -> dict[str, str]:
-    return {
-        "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
-        "rows": "all in memory, read once",
-    }
+def _data_choices(data: ShardInput, window: Window, features: int) -> dict[str, str]:
+    record, table = data.record, data.table
+    size = {"data": f"{_size(table.used)}, {table.used.kind}, {counted(features, 'feature')}"}
+    if SOLVERS[record.options.solver].needs.columns:
+        return {**size, "rows": "all in memory, read once"}
+    left = None
+    if record.limits.epochs is not None and table.cursor.part == 0:  # the passes of an update visit the same rows again
+        left = max(record.limits.epochs, owed_until(table.cursor)) - table.cursor.epoch
+    cache = _cache_choice(table.used, record.cache, left)
+    return {**size, "window": _window_choice(table.schedule, window), "cache": cache}
 
 
 def _size(catalog: Catalog) -> str:
@@ -75,19 +72,21 @@ def _plan(window: Window) -> WindowPlan:
     return window.span
 
 
-def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
+def few_blocks_hints(data: ShardInput, window: Window) -> list[str]:
+    if SOLVERS[data.record.options.solver].needs.columns:  # the order of rows does not matter
+        return []
     blocks = _plan(window).blocks
-    if blocks >= BLOCKS_NEEDED or _is_whole_epoch(schedule, window):
-        return None
-    return (
+    if blocks >= BLOCKS_NEEDED or _is_whole_epoch(data.table.schedule, window):
+        return []
+    return [
         f"the first window mixes only {counted(blocks, 'block')}. If your files are sorted, for example by date, give a "
         f"larger --memory, so that it mixes {BLOCKS_NEEDED} or more; `streampgs inspect DATA` tells whether they are"
-    )
+    ]
 
 
-def announced(models: Models, encoding: Encoding | None, data: dict[str, str], forecast: Forecast) -> dict[str, str]:
+def announced(data: ShardInput, models: Models, window: Window, forecast: Forecast) -> dict[str, str]:
     """Every choice, in the order in which it is printed."""
-    rest = dict(data)
+    rest, encoding = _data_choices(data, window, models.maps.inputs(models.features)), data.form.encoding
     return {
         "data": rest.pop("data"),
         **({} if encoding is None else encoding_choices(encoding)),
@@ -99,13 +98,13 @@ def announced(models: Models, encoding: Encoding | None, data: dict[str, str], f
     }
 
 
-def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None) -> str | None:
+def large_model_hints(forecast: Forecast, memory: int, encoding: Encoding | None) -> list[str]:
     if forecast.model <= memory or encoding is None or not encoding.has_hashed:
-        return None
-    return (
+        return []
+    return [
         f"the models in training take {forecast.model / 1e6:,.0f} MB in addition to --memory: `--hash-bits "
         f"{max(1, encoding.hash_bits - 4)}`, or a known --sigma, makes it less"
-    )
+    ]
 
 
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
