@@ -45,17 +45,6 @@ def with_default_memory(
 
 
 @dataclass(frozen=True)
-class UpdateBytes:
-    """What an update takes besides the lanes that the run began with, and its windows."""
-
-    of_feature: int = 0
-    of_window: int = 0
-
-
-NO_UPDATE = UpdateBytes()
-
-
-@dataclass(frozen=True)
 class Fit:
     """Whether the models of a run fit into memory, before they get it."""
 
@@ -66,13 +55,16 @@ class Fit:
     process_bytes: int
     resumed: bool
 
-    def checked(self, lanes: Lanes, features: int, racing: bool, update: UpdateBytes = NO_UPDATE) -> Forecast:
-        """The forecast; an error if it is too much."""
+    def checked(
+        self, lanes: Lanes, features: int, racing: bool, more_of_feature: int = 0, more_of_window: int = 0
+    ) -> Forecast:
+        """The forecast; an error if it is too much. `more_of_feature`, `more_of_window`: bytes besides the lanes that the
+        run began with, and besides its windows."""
         options = self.form.options
         own = lanes.bytes_per_feature(options.threads)
-        of_feature = own + max(_READING_BYTES, own // 2 if racing else 0) + update.of_feature
+        of_feature = own + max(_READING_BYTES, own // 2 if racing else 0) + more_of_feature
         forecast = self.forecast_of(self.process_bytes, features, of_feature)
-        forecast = replace(forecast, windows=forecast.windows + update.of_window)
+        forecast = replace(forecast, windows=forecast.windows + more_of_window)
         refuse_too_large(forecast, self.form, self.resources, len(lanes), self.resumed, features)
         return forecast
 

@@ -36,7 +36,6 @@ from streampgs.learn.lines import SAMPLE_ROWS
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.fitting import NO_UPDATE, UpdateBytes
 from streampgs.selection.frozen import Frozen
 from streampgs.selection.judge import centre, centring_rows
 from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
@@ -375,13 +374,13 @@ def summary_of(lineages: Lineages, since: int = 0) -> dict[str, Any] | None:
     }
 
 
-def bytes_besides(lineages: Lineages, window: Rows, update: UpdatePass | None, workers: int) -> UpdateBytes:
-    """What will be in memory besides the long lineage and the window."""
+def bytes_besides(lineages: Lineages, window: Rows, update: UpdatePass | None, workers: int) -> tuple[int, int]:
+    """The bytes of a feature, and of a window, that will be in memory besides the long lineage and the window."""
     if update is None and not lineages.begun:
-        return NO_UPDATE
+        return 0, 0
     long = lineages.trained[0]
     of_feature = (TRAINED - 1) * long.bytes_per_feature(workers) + _FROZEN_BYTES * len(long)
-    return UpdateBytes(of_feature, 0 if update is None else len(window) * _CHOSEN_BYTES)
+    return of_feature, 0 if update is None else len(window) * _CHOSEN_BYTES
 
 
 def bytes_of_others(lineages: Lineages) -> int:

@@ -53,11 +53,11 @@ class Shown:
     ) -> None:
         """Show every choice before the first step. Before the first step of an update only check that it fits into memory."""
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        of_feature, of_window = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        of_window += bytes_of_held_rows(models.race, window)
         if models.maps.map is not None:
-            besides = replace(besides, of_window=besides.of_window + models.maps.map.table_bytes)
-        besides = replace(besides, of_window=besides.of_window + bytes_of_held_rows(models.race, window))
-        forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
+            of_window += models.maps.map.table_bytes
+        forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, of_feature, of_window)
         is_first, self.forecast = self.forecast is None, replace(forecast, reached=self._reached_bytes)
         if not is_first:
             return
