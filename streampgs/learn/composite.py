@@ -56,7 +56,7 @@ class CompositeOptions(PgsOptions):
 
 
 class CompositeCandidates(PgsCandidates):
-    """Grids of l1 and σ. With one l1, a race where σ is to be found; with several, all train to the end."""
+    """Grids of l1 and σ. σ is searched for if there is one l1; several l1 all train to the end."""
 
     others: ClassVar[tuple[str, ...]] = ("l1",)
 

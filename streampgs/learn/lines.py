@@ -38,8 +38,8 @@ def rows_of(lines: Rows) -> RowArrays:
 NOTHING = np.zeros(1)
 """For arrays of a loop that a solver does not use."""
 
-JudgedOn = Literal["table", "sample", "race"]
-"""Where candidates are judged: on the folds of a small table, on a sample of a large one, or while they train."""
+JudgedOn = Literal["table", "sample", "nothing"]
+"""Where candidates are judged before the first step: on the folds of a small table, on a sample of a large one, or nowhere."""
 
 
 class Scale:
@@ -56,7 +56,7 @@ class Scale:
         judged_on: JudgedOn,
     ) -> None:
         """An epoch has `rows` rows."""
-        self._options, self._lines, self.judged_on = options, lines, judged_on
+        self._options, self._lines = options, lines
         self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
         self.whole = judged_on == "table"
         """Whether the lines are all rows, which are visited many times."""

@@ -40,7 +40,7 @@ from streampgs.learn.learner import (
 )
 from streampgs.learn.lines import Scale, rows_of
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER, sigma_unit, usual_sigma
+from streampgs.learn.pgs_options import SIGMA_LADDER, WHOLE_LADDER, sigma_unit, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.options.commands import ModelOptions
@@ -48,8 +48,6 @@ from streampgs.options.fields import values_of
 
 # Training is over when the certificate is below this share of the mean loss of weights that are zero.
 _CONVERGED = 1e-6
-# σ in units of curvature·mean ‖x‖²/rows, where validation rows tell which one is best.
-_LADDER = WHOLE_LADDER[::2]
 _NONE_HELD = np.empty(0, np.bool_)
 PAIRS = 10
 """So many moves are remembered."""
@@ -79,7 +77,7 @@ class PassCandidates(Candidates):
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         base = replace(base, intercept=scale.intercept(EUCLID))
         found = self.combinations(options, scale, base)
-        rivals = len(found) * len(options.losses) > 1 and not options.validation and not scale.whole
+        rivals = len(found) * len(options.losses) > 1 and not options.validation and not self.searches(options)
         return [replace(spec, own=replace(spec.own, holds_out=rivals)) for spec in found]
 
     @abstractmethod
@@ -269,7 +267,7 @@ class LbfgsCandidates(PassCandidates):
 def _sigmas(options: ModelOptions, scale: Scale) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
-    ladder = WHOLE_LADDER if scale.whole else _LADDER if options.validation else (USUAL_SIGMA,)
+    ladder = WHOLE_LADDER if scale.whole else SIGMA_LADDER
     unit = sigma_unit(scale, scale.mean_squared_norm(EUCLID))
     return [step * unit for step in reversed(ladder)]
 

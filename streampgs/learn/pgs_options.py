@@ -17,7 +17,7 @@ from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.state import State
 from streampgs.losses import Loss
-from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
@@ -29,7 +29,6 @@ SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-3, 5))
 # Many passes over few rows: smaller values have an effect, too.
 WHOLE_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-8, 6))
 USUAL_SIGMA = SIGMA_LADDER[2]
-_WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
 
@@ -58,7 +57,7 @@ def automatic_t0(loss: Loss, sigma: float, mean_squared_norm: float) -> float:
 
 
 class PgsCandidates(Candidates):
-    """Grids of norm, σ and ball; a race where σ or the norm is to be found."""
+    """Grids of norm, σ and ball."""
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         """σ in descending order where it is to be found."""
@@ -72,8 +71,8 @@ class PgsCandidates(Candidates):
         return found
 
     def count(self, options: ModelOptions, targets: int) -> int:
-        """How many σ there are, unless there turn out to be too many features for a race."""
-        return len(values_of(options.sigma)) if options.sigma != "auto" else len(_ladder(options, targets))
+        """How many σ there are."""
+        return len(values_of(options.sigma)) if options.sigma != "auto" else len(SIGMA_LADDER)
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
         norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
@@ -152,22 +151,10 @@ def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
     return [PNorm(p) for p in sorted(powers, reverse=True)]
 
 
-def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
-    """As much of the ladder as the number of candidates allows, given targets, losses, powers and balls."""
-    powers = len(P_LADDER) + 1 if options.p == "auto" else len(values_of(options.p))
-    fitting = MOST_CANDIDATES // (targets * len(options.losses) * powers * len(values_of(options.ball)))
-    if fitting < 2:
-        return (USUAL_SIGMA,)
-    return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[2::2][:fitting]
-
-
 def sigmas_of(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
-    if scale.judged_on == "race":
-        ladder = (USUAL_SIGMA,) if scale.features > _WIDEST_RACE else _ladder(options, scale.targets)
-    else:
-        ladder = WHOLE_LADDER if scale.whole else SIGMA_LADDER
+    ladder = WHOLE_LADDER if scale.whole else SIGMA_LADDER
     return [step * sigma_unit(scale, mean_squared_norm) for step in reversed(ladder)]
 
 
@@ -177,7 +164,7 @@ def sigma_unit(scale: Scale, mean_squared_norm: float) -> float:
 
 
 def usual_sigma(scale: Scale, mean_squared_norm: float) -> float:
-    """Where there is no race: small enough to have little effect."""
+    """Where σ is not searched for: small enough to have little effect."""
     sigma: float = USUAL_SIGMA * sigma_unit(scale, mean_squared_norm)
     return sigma
 

@@ -232,8 +232,7 @@ class Lineages:
         if row == 0:
             self._now.reached = [0] * TRAINED
         self._rows, judged = None, None
-        begins = row == 0 and not self.race.is_searching
-        if update is not None and (self.in_update or begins):
+        if update is not None and (self.in_update or row == 0):
             long, new = rows_of_pass(window, update, self._seed)
             judged = self._begin_pass(update, window, new, rows_done) if row == 0 else None
             others = [part_of(window, new)] * (TRAINED - 1)

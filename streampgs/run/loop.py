@@ -119,7 +119,7 @@ class Loop:
         return self.reached()
 
     def _is_choosing(self) -> bool:
-        return self.models.race.is_searching or self.models.lanes.hold_out()
+        return self.models.lanes.hold_out()
 
     @property
     def _engine(self) -> Engine:

@@ -202,9 +202,9 @@ class Models(Quality):
         if best is not None:
             return best
         mark = self.next_mark
-        if mark is None or rows_done < mark or not self.race.judge(window, row, rows_done, epoch_rows):
-            return None
-        return self.race.leading() if len(self.race.progress.left) == 1 else None
+        if mark is not None and rows_done >= mark:
+            self.race.judge(window, row, rows_done, epoch_rows)
+        return None
 
     def last_rows(self, window: Window) -> int | None:
         """Where the last rows of the first epoch begin, which tell how well the model predicts new rows. None: they are not

@@ -16,10 +16,9 @@ from streampgs.encoding.kinds import KINDS
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import learner_named
 from streampgs.options.commands import Limits, ModelOptions
 from streampgs.options.fields import options_of
-from streampgs.options.solvers import SOLVERS, SolverOptions, learner_for, solver_of
+from streampgs.options.solvers import SOLVERS, SolverOptions, solver_of
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
@@ -118,10 +117,7 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
-        search = (
-            " (the worse ones are dropped)" if learner_named(learner_for(options)).candidates.searches(options) else ""
-        )
-        parts.append(f"{len(candidates)} candidates{search}")
+        parts.append(f"{len(candidates)} candidates")
     return ", ".join([*parts, *_varied(candidates, ("sigma",))])
 
 

@@ -4,8 +4,8 @@ A small table is one window: cross-validation trains every candidate on the othe
 judges it on each fold. Of a larger table, candidates are trained on some rows and judged on others. The best σ is
 inversely proportional to the number of rows, so the best candidate of a sample is the best one of the table, too.
 
-A race cannot see this: it judges candidates in their first epoch, on rows that they have not met yet. Then a smaller σ
-is better than after some epochs, in which the models have seen each row several times.
+Judging candidates in their first epoch of training would mislead: they have not met any row before. Then a smaller σ is
+better than after some epochs, in which the models have seen each row several times.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from streampgs.selection.judge import WORST, Judge, Judgement
 
 MOST_CROSS_VALIDATED = 50_000
 """Rows."""
-# Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, it is left to
-# a race.
+# Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, a sample is taken.
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
 _FEWEST_EPOCHS, _PASSES = 3, 30
 _FOLDS = 5
@@ -157,14 +156,16 @@ def _renumbered(window: AnyRows, numbers: NDArray[np.uint32]) -> AnyRows:
     return replace(window, indices=numbers.take(window.indices, mode="clip"))
 
 
-def sampled_rows(window: Window, lanes: int) -> tuple[int, int] | None:
+def sampled_rows(window: Window, lanes: int, by_passes: bool) -> tuple[int, int]:
     """Of how many rows the sample of a window consists, besides those that judge, and for how many epochs candidates train
-    on it. None where it has too few rows, or they would take too long."""
+    on it. `by_passes`: see `epochs_for`."""
     work = max(1.0, window.entries / max(1, len(window)) * lanes)
-    rows = min(_MOST_SAMPLED, window.different_rows * 2 // 3, int(_USUAL_WORK / (_EPOCHS_OF_SAMPLE * work)))
-    if rows < _FEWEST_SAMPLED:
-        return None
-    return rows, max(_EPOCHS_OF_SAMPLE, min(default_epochs(rows) // 2, int(_USUAL_WORK / (rows * work))))
+    epochs = _PASSES if by_passes else _EPOCHS_OF_SAMPLE
+    most = max(1, window.different_rows * 2 // 3)
+    rows = min(_MOST_SAMPLED, most, max(_FEWEST_SAMPLED, int(_USUAL_WORK / (epochs * work))))
+    if by_passes:
+        return rows, epochs
+    return rows, max(epochs, min(default_epochs(rows) // 2, int(_USUAL_WORK / (rows * work))))
 
 
 def epochs_for(window: Window, lanes: int, by_passes: bool = False) -> int | None:

@@ -17,11 +17,12 @@ from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import WHOLE_LADDER
 from streampgs.losses import LOSSES
 from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for, sampled_rows
 from streampgs.selection.judge import labels_for, warm_up_judge
-from streampgs.selection.race import Race, heats_for, heats_of_epochs
+from streampgs.selection.race import Race
 
 
 def targets_of(options: ModelOptions) -> list[Target]:
@@ -39,7 +40,7 @@ def _in_full(label: float | str) -> str:
 
 def candidates_of(
     options: ModelOptions, window: Rows, layout: str, rows: int, features: int, targets: int,
-    judged_on: JudgedOn = "race",
+    judged_on: JudgedOn = "nothing",
 ) -> list[LaneSpec]:  # fmt: skip
     """One for each combination, in the order of the user's lists."""
     found, learner = [], learner_named(learner_for(options))
@@ -97,9 +98,7 @@ def _fields(options: ModelOptions, targets: int, rows: int) -> set[int]:
     count, searches = candidates.count(options, targets), candidates.searches(options)
     if searches and rows <= MOST_CROSS_VALIDATED:
         return {1, max(count, len(WHOLE_LADDER))}
-    if searches and options.sigma == "auto":
-        return {1, count}
-    return {count, *(heat.survivors for heat in heats_for(count, max(1, rows), searches))}
+    return {1, count} if searches else {count}
 
 
 # Entering a race: the first candidates, candidates with another sigma, and lanes of classes that joined later.
@@ -118,8 +117,9 @@ def enter_first(
     together and their features, before they are."""
     targets = targets_of(options)
 
-    def candidates_for(rows: int, judged_on: JudgedOn) -> list[LaneSpec]:
-        return candidates_of(options, window, layout, rows, features, len(targets), judged_on)
+    def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
+        of_sample = _as_for(sample, rows, options)
+        return candidates_of(of_sample, window, layout, sample, features, len(targets), judged_on)
 
     search = _search(race, options, window, features, targets, candidates_for)
     candidates = candidates_for(rows, _judged_on(search))
@@ -128,7 +128,7 @@ def enter_first(
         check(specs if search is None else specs[: len(targets)], features)
         if search is not None:
             check(specs[: search.at_once * len(targets)], search.features)
-    _begin(race, options, candidates, targets, rows, features, 0, search is None)
+    _begin(race, options, candidates, targets, 0)
     specs = adapted(specs, window)
     if search is not None:
         tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), targets)
@@ -146,8 +146,9 @@ def enter_other_sigmas(
     targets, features = race.targets, race.lanes.features
     before = race.lanes.specs[lanes.start : lanes.stop]
 
-    def candidates_for(rows: int, judged_on: JudgedOn) -> list[LaneSpec]:
-        found = candidates_of(options, window, layout, rows, features, len(targets), judged_on)
+    def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
+        of_sample = _as_for(sample, rows, options)
+        found = candidates_of(of_sample, window, layout, sample, features, len(targets), judged_on)
         return [replace(candidate, intercept=leader.intercept) for candidate in found]
 
     def in_known_units(candidates: Sequence[LaneSpec]) -> list[LaneSpec]:
@@ -156,7 +157,7 @@ def enter_other_sigmas(
 
     search = _search(race, options, window, features, targets, candidates_for)
     candidates = candidates_for(rows, _judged_on(search))
-    _begin(race, options, candidates, targets, rows, features, rows_done, search is None)
+    _begin(race, options, candidates, targets, rows_done)
     specs = in_known_units(candidates)
     if search is not None:
         tried = candidates_for(search.sampled or rows, _judged_on(search))
@@ -168,23 +169,17 @@ def enter_other_sigmas(
 
 
 def _begin(
-    race: Race, options: ModelOptions, candidates: Sequence[LaneSpec], targets: Sequence[Target], rows: int,
-    features: int, rows_done: int, races: bool,
-) -> None:  # fmt: skip
+    race: Race, options: ModelOptions, candidates: Sequence[LaneSpec], targets: Sequence[Target], rows_done: int
+) -> None:
     searching = learner_named(learner_for(options)).candidates.searches(options)
-    judges_on = options.multiclass or (len(candidates) > 1 and not searching)
-    if SOLVERS[options.solver].needs.passes:
-        heats = heats_of_epochs(len(candidates), rows, searching and races and race.validation is not None)
-    else:
-        heats = heats_for(len(candidates), rows, searching and races, features)
-    race.begin(candidates, targets, heats, judges_on, rows_done)
+    race.begin(candidates, targets, options.multiclass or (len(candidates) > 1 and not searching), rows_done)
 
 
 def _search(
     race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target],
     candidates_for: Callable[[int, JudgedOn], list[LaneSpec]],
 ) -> CrossValidation | None:  # fmt: skip
-    """None where nothing is searched for, or a race is quicker."""
+    """None where nothing is searched for."""
     candidates, needs = learner_named(learner_for(options)).candidates, SOLVERS[options.solver].needs
     if not candidates.searches(options):
         return None
@@ -194,23 +189,25 @@ def _search(
     epochs = epochs_for(window, lanes, needs.passes)
     if epochs is not None:
         search = replace(search, epochs=epochs)
-    elif needs.passes or options.sigma != "auto":
-        return None
     else:
-        lanes = len(targets) * len(candidates_for(len(window), "sample"))
-        sample = sampled_rows(window, lanes)
-        if sample is None:
-            return None
-        search = replace(search, sampled=sample[0], epochs=sample[1])
+        rows, epochs = sampled_rows(window, len(targets) * len(candidates_for(len(window), "sample")), needs.passes)
+        search = replace(search, sampled=rows, epochs=epochs)
     of_feature = _lane_bytes(options)
     if needs.passes:
         search = replace(search, lane_bytes=of_feature)
     return search.of_own_features() if of_feature else search
 
 
+def _as_for(sample: int, rows: int, options: ModelOptions) -> ModelOptions:
+    """The options of a table of `rows` rows for a sample of it: the best σ is inversely proportional to the rows."""
+    if options.sigma == "auto" or sample == rows:
+        return options
+    return replace(options, sigma=tuple(float(sigma) * rows / sample for sigma in values_of(options.sigma)))
+
+
 def _judged_on(search: CrossValidation | None) -> JudgedOn:
     if search is None:
-        return "race"
+        return "nothing"
     return "table" if search.sampled is None else "sample"
 
 

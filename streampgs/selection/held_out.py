@@ -30,7 +30,7 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
     if row % window.different_rows or not race.lanes.hold_out():
         return None
     begins_epoch = row > 0 or window.span is None or window.span.start.begins_epoch
-    had_time = rows_done - race.progress.heat_began >= _MOST_EPOCHS * epoch_rows
+    had_time = rows_done - race.progress.began >= _MOST_EPOCHS * epoch_rows
     if begins_epoch and race.progress.marks and (had_time or _are_near_optimum(race)):
         race.lanes.release_rows()
         return race.leading()

@@ -29,7 +29,7 @@ WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 # A constant is searched for among numbers up to this, as if a few more rows wanted 0.
 _NEAR, _FARTHEST, _EXACT, _MOST_STEPS, _PULL = 0.25, 1024.0, 1e-6, 60, 1.0
 _CENTRING_ROWS, _MOST_CENTRING_ROWS = 1 << 13, 1 << 18
-_SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
+_SHARE = 32  # of the rows of an epoch, one in so many is judged at a mark
 
 
 class Judgement(NamedTuple):
@@ -185,7 +185,7 @@ def rows_to_judge(window: Rows, first: int, wanted: int) -> NDArray[np.int64]:
 
 
 def judged_rows(span: int) -> int:
-    """How many rows are judged at each mark of a heat of `span` rows."""
+    """How many rows are judged at each mark in an epoch of `span` rows."""
     return min(_MOST_ROWS, max(span // _SHARE, min(_FEWEST_ROWS, max(32, span // 4))))
 
 

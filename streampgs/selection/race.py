@@ -1,13 +1,14 @@
 """Which of a run's candidates is the best.
 
-At certain numbers of rows, fixed in advance, all candidates are judged on the next rows (or on validation rows). Where σ
-is to be found, the field is narrowed twice: to the better half early in the first epoch, to the winner in its middle.
+Where a value is to be found, candidates are judged before the first step (cross_validation.py), and one is left. Several
+values that the user listed train to the end. Whenever the rows have grown by an eighth, they are judged on the next rows, or on
+validation rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,28 +33,13 @@ from streampgs.selection.judge import (
     rows_to_judge,
 )
 
-_FIRST_HEAT_ROWS = 1 << 17
-# With more, lanes wait for memory rather than for each other, and a long last heat would cost more than it finds out.
-_FEATURES_IN_CACHE = 1 << 18
-_FIRST_EPOCHS, _LAST_EPOCHS = 8, 16
-_FIRST_HEAT_MARKS, _LAST_HEAT_MARKS = 4, 8
 _FEWEST_ROWS = 512
-_MARK_GROWTH = 8  # after the heats, marks come whenever the rows have grown by this fraction
+_MARK_GROWTH = 8  # marks come whenever the rows have grown by this fraction
 _KEPT_MARKS = 16
-_MOST_MARKS = 1000  # more than any heat has
 # Classifiers that differ in σ alone and are within this share of the best merit are equally good at this point; the
 # largest σ among them is preferred: it will still be good after more rows, and smaller ones have yet to take effect.
 # Regressions have no such share: outliers may be most of a loss, and even a bad candidate would be within it.
 _TIE = 0.0015
-
-
-@dataclass(frozen=True)
-class Heat:
-    """Candidates are judged until so many rows, then so many are left."""
-
-    stop_rows: Positive
-    marks: Positive
-    survivors: Positive
 
 
 @dataclass(frozen=True)
@@ -102,34 +88,13 @@ class Progress:
 
     left: list[Count]
     """The numbers of the candidates that are left."""
-    heats: list[Heat]
-    heat: Count = 0
-    heat_began: Count = 0
+    began: Count = 0
+    """After so many rows."""
     next_mark: int | None = None
     marks: list[Mark] = field(default_factory=list)
-    """Of the present heat, the newest last; the first is the survivors' part of the last mark of the heat before."""
+    """The newest last."""
     dropped: dict[str, Dropped] = field(default_factory=dict)
     """By the number of the candidate."""
-
-
-def heats_for(candidates: int, rows: int, searching: bool, features: int = 0) -> list[Heat]:
-    """How a field is narrowed, given the rows of an epoch and the number of features."""
-    if candidates == 1 or not searching:
-        return []
-    last = Heat(max(1, rows // (2 if features <= _FEATURES_IN_CACHE else 4)), _LAST_HEAT_MARKS, 1)
-    survivors = max(2, min(4, candidates // 2))
-    if candidates <= survivors:
-        return [last]
-    return [Heat(max(1, min(_FIRST_HEAT_ROWS, rows // 8)), _FIRST_HEAT_MARKS, survivors), last]
-
-
-def heats_of_epochs(candidates: int, rows: int, searching: bool) -> list[Heat]:
-    """How a field is narrowed whose weights change at the ends of epochs only."""
-    if candidates == 1 or not searching:
-        return []
-    last = Heat(_LAST_EPOCHS * rows, 1, 1)
-    survivors = max(2, candidates // 2)
-    return [last] if candidates <= survivors else [Heat(_FIRST_EPOCHS * rows, 1, survivors), last]
 
 
 class Race:
@@ -142,24 +107,16 @@ class Race:
         self.candidates: list[LaneSpec] = []
         self.targets: list[Target] = []
         self.judges_on = False
-        """Whether marks continue after the heats, because somebody wants to know."""
+        """Whether candidates are judged while they train."""
         self.validation: Rows | None = None
-        self.progress = Progress([], [])
+        self.progress = Progress([])
         self.returned: Weighted | None = None
         """The model that is judged instead of the last candidate that is left."""
 
-    def begin(
-        self,
-        candidates: Sequence[LaneSpec],
-        targets: Sequence[Target],
-        heats: Sequence[Heat],
-        judges_on: bool,
-        rows: int = 0,
-    ) -> None:
-        """Heats begin after `rows` rows."""
+    def begin(self, candidates: Sequence[LaneSpec], targets: Sequence[Target], judges_on: bool, rows: int = 0) -> None:
+        """The first mark comes some time after `rows` rows."""
         self.candidates, self.targets, self.judges_on = list(candidates), list(targets), judges_on
-        later = [replace(heat, stop_rows=heat.stop_rows + rows) for heat in heats]
-        self.progress = Progress(list(range(len(candidates))), later, heat_began=rows)
+        self.progress = Progress(list(range(len(candidates))), rows)
         self._set_next_mark(rows)
 
     def end(self, rows: int) -> None:
@@ -167,7 +124,6 @@ class Race:
         now = self.progress
         if len(now.left) > 1:
             self._drop([self.leader()], now.marks[-1].merits if now.marks else [WORST] * len(now.left), rows)
-        now.heat = len(now.heats)
         self._set_next_mark(rows)
 
     def _drop(self, kept: Sequence[int], merits: Sequence[float], rows: int) -> None:
@@ -182,13 +138,13 @@ class Race:
         """Keep only the best candidate, by judgements made before its first step. Returns its number. `by_loss`: candidates
         made so many epochs that the loss itself tells which scale of the scores is right."""
         now = self.progress
-        mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
+        mark = Mark(now.began, judged, *(list(column) for column in zip(*judgements, strict=True)))
         by_loss = by_loss and is_one_of_classes(candidate.loss for candidate in self.candidates)
         merits = mark.losses if by_loss else mark.merits
         best = self._preferred(merits)
         now.marks, now.left = [mark.of([best])], [best]
-        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
-        self._set_next_mark(now.heat_began)
+        now.dropped = {str(n): Dropped(now.began, merit) for n, merit in enumerate(merits) if n != best}
+        self._set_next_mark(now.began)
         return best
 
     # When.
@@ -197,43 +153,22 @@ class Race:
     def next_mark(self) -> int | None:
         return self.progress.next_mark
 
-    @property
-    def is_searching(self) -> bool:
-        """Whether candidates are still to be dropped."""
-        return self._heat() is not None
-
     def judge_only_to_choose(self) -> None:
         """Nobody wants to know how good a candidate is that has no rival."""
         if len(self.progress.left) == 1:
             self.judges_on, self.progress.next_mark = False, None
 
-    def _heat(self) -> Heat | None:
-        now = self.progress
-        return now.heats[now.heat] if now.heat < len(now.heats) else None
-
     def _set_next_mark(self, rows: int) -> None:
-        now, heat = self.progress, self._heat()
-        if heat is not None:
-            span = heat.stop_rows - now.heat_began
-            marks = (now.heat_began + max(1, span * k // heat.marks) for k in range(1, heat.marks + 1))
-            now.next_mark = next((mark for mark in marks if mark > rows), max(rows, heat.stop_rows))
-        else:
-            now.next_mark = rows + max(_FEWEST_ROWS, rows // _MARK_GROWTH) if self.judges_on else None
+        self.progress.next_mark = rows + max(_FEWEST_ROWS, rows // _MARK_GROWTH) if self.judges_on else None
 
     # Judging.
 
-    def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> bool:
-        """Judge on the rows of the window from `row` on, or on validation rows. Whether candidates were dropped."""
-        now, heat = self.progress, self._heat()
-        wanted = judged_rows(heat.stop_rows - now.heat_began if heat is not None else epoch_rows)
+    def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> None:
+        """Judge on the rows of the window from `row` on, or on validation rows."""
         judged, first = (window, row) if self.validation is None else (self.validation, 0)
-        rows = rows_to_judge(judged, first, wanted)
-        now.marks = [*now.marks, self.mark(judged, rows, rows_done)][-_KEPT_MARKS:]
-        narrows = heat is not None and rows_done >= heat.stop_rows
-        if heat is not None and narrows:
-            self._narrow(heat, rows_done)
+        rows = rows_to_judge(judged, first, judged_rows(epoch_rows))
+        self.progress.marks = [*self.progress.marks, self.mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         self._set_next_mark(rows_done)
-        return narrows
 
     def _judge(self, window: Rows, rows: NDArray[np.int64]) -> Judge:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
@@ -247,13 +182,6 @@ class Race:
         merits = np.average([mark.merits for mark in later], axis=0, weights=weights)
         merits[list(self.lanes.diverged_places())] = WORST
         return [float(merit) for merit in merits]
-
-    def _narrow(self, heat: Heat, rows: int) -> None:
-        now, merits = self.progress, self._means()
-        order = sorted(range(len(merits)), key=lambda place: (merits[place], place))
-        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits)]
-        now.heat, now.heat_began = now.heat + 1, rows
-        self._drop(kept, merits, rows)
 
     def _preferred(self, merits: Sequence[float]) -> int:
         """The place of the best of those left."""
@@ -332,8 +260,7 @@ class Race:
 def _check(now: Progress, count: int) -> None:
     """Raise ValueError for what no race of so many candidates can have left."""
     require(0 < len(set(now.left)) == len(now.left) and set(now.left) <= set(range(count)), f"candidates {now.left}")
-    require(now.heat <= len(now.heats) and set(map(int, now.dropped)) <= set(range(count)), f"heat {now.heat}")
-    require(all(heat.marks <= _MOST_MARKS for heat in now.heats), "heats of too many marks")
+    require(set(map(int, now.dropped)) <= set(range(count)), f"dropped candidates {sorted(now.dropped)}")
     for mark in now.marks:
         same = len(mark.losses) == len(mark.merits) == len(mark.accuracies) == len(now.left)
         require(same, "a mark of other candidates")

@@ -1,9 +1,8 @@
-"""The race: when and on which rows candidates are judged, which are kept, and that pauses change nothing."""
+"""The race: when and on which rows candidates are judged, which one is kept, and that pauses change nothing."""
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.reading.window import Window
 from streampgs.selection.grid import lanes_of
-from streampgs.selection.race import Heat, Mark, Race, heats_for
+from streampgs.selection.race import Mark, Race
 
 FEATURES = 4
 TIE = 0.0015
@@ -71,19 +70,11 @@ class StandIn:
         self.specs, self.vectors = [self.specs[lane] for lane in kept], [self.vectors[lane] for lane in kept]
 
 
-def race_of(field: Any, targets: Any, heats: Any, judges_on: bool, validation: Window | None) -> Race:
+def race_of(field: Any, targets: Any, judges_on: bool, validation: Window | None) -> Race:
     made = Race(StandIn([], []))  # type: ignore[arg-type]
-    made.begin(field, targets, heats, judges_on)
+    made.begin(field, targets, judges_on)
     made.validation = validation
     return made
-
-
-def judge(made: Race, lanes: Any, *where: Any) -> list[int] | None:
-    """The lanes that are kept, or None if none are dropped."""
-    made.lanes, lanes.kept = lanes, None
-    dropped = made.judge(*where)
-    assert dropped == (lanes.kept is not None)
-    return lanes.kept
 
 
 def restored(made: Race) -> Race:
@@ -110,13 +101,14 @@ def off_by(angle: float) -> Any:
 
 def judged_at(
     made: Race, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
-) -> list[Any]:
-    """Advance like the trainer, with stops at `cuts` and at marks. Return the rows of each judgement and the lanes kept."""
+) -> list[int]:
+    """Advance like the trainer, with stops at `cuts` and at marks. Return the rows of each judgement."""
     seen, rows, row = [], 0, 0
     while rows < until:
         if made.next_mark is not None and rows >= made.next_mark:
-            kept = judge(made, lanes, window, row, rows, until)
-            seen.append((rows, kept))
+            made.lanes = lanes  # type: ignore[assignment]
+            made.judge(window, row, rows, until)
+            seen.append(rows)
         following = min([cut for cut in cuts if cut > rows] + [until])
         step = following - rows
         if made.next_mark is not None:
@@ -126,31 +118,11 @@ def judged_at(
     return seen
 
 
-# Heats.
-
-
-@given(candidates=st.integers(1, 400), rows=st.integers(1, 10**12), searching=st.booleans())
-def test_heats_reduce_the_candidates_to_one_within_half_an_epoch(candidates, rows, searching):
-    heats = heats_for(candidates, rows, searching)
-    assert bool(heats) == (searching and candidates > 1)
-    if not heats:
-        return
-    field = [candidates, *(heat.survivors for heat in heats)]
-    assert all(fewer < more for more, fewer in pairwise(field))
-    assert field[-1] == 1
-    assert all(heat.stop_rows >= 1 and heat.marks >= 1 for heat in heats)
-    assert [heat.stop_rows for heat in heats] == sorted(heat.stop_rows for heat in heats)
-    assert heats[-1].stop_rows <= max(1, rows // 2)
-
-
 # Marks.
 
 
-def race(
-    count: int = 8, rows: int = 8000, heats: list[Heat] | None = None, judges_on: bool = False, **more: Any
-) -> Race:
-    field = [candidate(10.0 ** -(k / 2), **more) for k in range(count)]
-    return race_of(field, ONE_TARGET, heats_for(count, rows, True) if heats is None else heats, judges_on, None)
+def race(count: int = 8, judges_on: bool = True, **more: Any) -> Race:
+    return race_of([candidate(10.0 ** -(k / 2), **more) for k in range(count)], ONE_TARGET, judges_on, None)
 
 
 def field_of(made: Race, angles: Any = None) -> StandIn:
@@ -158,49 +130,50 @@ def field_of(made: Race, angles: Any = None) -> StandIn:
     return StandIn(lanes_of(made.candidates, made.targets), [off_by(angle) for angle in angles])
 
 
-def test_marks_divide_each_heat_evenly_and_the_last_one_ends_it():
+def test_marks_come_every_few_rows_and_then_less_often():
     made = race()
-    seen = judged_at(made, field_of(made), noisy_window(), until=8000)
-    assert [rows for rows, _ in seen] == [250, 500, 750, 1000, *range(1375, 4001, 375)]
-    assert [rows for rows, kept in seen if kept is not None] == [1000, 4000]
-    assert made.next_mark is None
+    seen = judged_at(made, field_of(made), noisy_window(), until=40_000)
+    gaps = np.diff([0, *seen])
+    assert seen[0] == gaps[0] == min(gaps)
+    assert (gaps[1:] <= np.maximum(gaps[0], np.array(seen[:-1]) // 8)).all()
+    assert race(judges_on=False).next_mark is None
 
 
 @given(
     cuts=st.lists(st.integers(1, 7999), max_size=30),
     batch=st.sampled_from([1, 7, 64]),
     count=st.sampled_from([2, 3, 8]),
-    judges_on=st.booleans(),
 )
 @hypothesis_settings(max_examples=25)
-def test_marks_are_at_the_same_rows_wherever_calls_end(cuts, batch, count, judges_on):
+def test_marks_are_at_the_same_rows_wherever_calls_end(cuts, batch, count):
     cuts = sorted({cut // batch * batch for cut in cuts})
-    whole, cut = race(count, judges_on=judges_on), race(count, judges_on=judges_on)
+    whole, cut = race(count), race(count)
     window = noisy_window()
     plain = judged_at(whole, field_of(whole), window, batch, 8064)
     assert judged_at(cut, field_of(cut), window, batch, 8064, cuts) == plain
     assert cut.state().values == whole.state().values
-    assert all(rows % batch == 0 for rows, _ in plain)
+    assert all(rows % batch == 0 for rows in plain)
 
 
-# Which candidates are kept.
+# Which candidate is kept.
 
 
-def test_the_better_half_is_kept_and_then_the_best():
-    angles = [0.4, 0.0, 0.3, 0.1, 0.8, 0.2, 0.05, 0.6]
-    made = race()
-    seen = judged_at(made, field_of(made, angles), noisy_window(), until=8000)
-    assert [kept for _, kept in seen if kept is not None] == [[1, 3, 5, 6], [0]]
-    assert made.progress.left == [1]
-    assert sorted(map(int, made.progress.dropped)) == [0, 2, 3, 4, 5, 6, 7]
-    assert {int(number) for number, fate in made.progress.dropped.items() if fate.rows == 1000} == {0, 2, 4, 7}
-    assert {fate.rows for fate in made.progress.dropped.values()} == {1000, 4000}
+def test_at_the_end_the_leader_is_kept():
+    angles = [0.4, 0.0, 0.3, 0.1]
+    made = race(4)
+    lanes = field_of(made, angles)
+    judged_at(made, lanes, noisy_window(), until=8000)
+    merits = made.progress.marks[-1].merits
+    made.end(8000)
+    assert (made.progress.left, lanes.kept) == ([1], [1])
+    assert {int(number): fate.rows for number, fate in made.progress.dropped.items()} == {0: 8000, 2: 8000, 3: 8000}
+    assert [made.progress.dropped[str(number)].merit for number in (0, 2, 3)] == [merits[k] for k in (0, 2, 3)]
     assert made.leader() == 0
 
 
 def with_merits(merits: Any, candidates: Any = None) -> Race:
     field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
-    made = race_of(field, ONE_TARGET, [], True, None)
+    made = race_of(field, ONE_TARGET, True, None)
     none = [None] * len(merits)
     made.progress.marks = [Mark(1, 10, [0.0] * len(merits), list(merits), none)]
     return made
@@ -235,7 +208,7 @@ def test_a_candidate_that_has_diverged_does_not_lead(marks):
     """With several targets, also if only one of its lanes has."""
     field = [candidate(10.0**-k) for k in range(3)]
     targets = [Target("a", 0), Target("b", 1)]
-    made = race_of(field, targets, [], True, None)
+    made = race_of(field, targets, True, None)
     lanes = StandIn(lanes_of(field, targets), [TRUTH] * 6)
     made.lanes = lanes
     made.progress.marks = [Mark(1, 10, [0.0] * 3, [0.5, 0.4, 0.6], [None] * 3)] * marks
@@ -258,8 +231,9 @@ def judge_once(
     validation: Any = None,
     rows: int = 10**6,
 ) -> Any:
-    made = race_of(field, targets or ONE_TARGET, [], True, validation)
-    assert judge(made, StandIn(lanes_of(field, made.targets), vectors), window, row, rows, rows) is None
+    made = race_of(field, targets or ONE_TARGET, True, validation)
+    made.lanes = StandIn(lanes_of(field, made.targets), vectors)  # type: ignore[assignment]
+    made.judge(window, row, rows, rows)
     return made.progress.marks[-1]
 
 
@@ -281,73 +255,48 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_next_rows():
 # Which rows are judged.
 
 
-def test_validation_rows_decide_which_candidate_is_kept():
-    """The window alone would keep another candidate."""
+def test_validation_rows_decide_which_candidate_leads():
+    """The window alone would prefer another one."""
     validation, window = noisy_window(2000, seed=5), noisy_window(2000, seed=6)
     validation.labels *= -1.0
-    angles = [0.0, 0.2, 0.4, 0.6]
+    vectors = [off_by(0.0), off_by(0.2), -off_by(0.2), -off_by(0.0)]
     for given_validation, best in ((None, 0), (validation, 3)):
-        field = [candidate(10.0**-k) for k in range(4)]
-        made = race_of(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
-        flip = -1.0 if best else 1.0
-        vectors = [flip * off_by(angle) for angle in (angles if not best else angles[::-1])]
-        judged_at(made, StandIn(lanes_of(field, ONE_TARGET), vectors), window, until=4000)
-        assert made.progress.left == [best]
+        made = race_of([candidate(10.0**-k) for k in range(4)], ONE_TARGET, True, given_validation)
+        judged_at(made, StandIn(lanes_of(made.candidates, ONE_TARGET), vectors), window, until=4000)
+        assert made.leader() == best
 
 
-def test_in_a_heat_at_most_a_quarter_of_its_rows_is_judged():
+@pytest.mark.parametrize("rows", [100, 8_000, 80_000])
+def test_at_a_mark_at_most_a_quarter_of_an_epoch_is_judged(rows):
     """Judging eight models must not cost more than training them."""
-    looked_at = []
-
-    for rows in (8_000, 80_000):
-        window = noisy_window(20_000)
-        made = race(8, rows)
-        heat = made._heat()
-        judge(
-            made,
-            StandIn(lanes_of(made.candidates, ONE_TARGET), [off_by(0.1)] * 8),
-            window,
-            0,
-            heat.stop_rows // 4,
-            rows,
-        )
-        judged = next(
-            count
-            for count in range(1, 20_001)
-            if np.isclose(mean_hinge(window, count), made.progress.marks[-1].losses[0], rtol=1e-12)
-        )
-        looked_at.append((judged, heat.stop_rows))
-    for judged, span in looked_at:
-        assert judged * 4 <= span
-        assert judged >= min(512, span // 4)
-
-
-def mean_hinge(window: Window, count: int) -> float:
-    x = window.values[: count * FEATURES].reshape(-1, FEATURES).astype(float)
-    w = off_by(0.1)
-    return float(np.maximum(0.0, 1.0 - window.labels[:count] * (x @ w[1:] + 0.1 * w[0])).mean())
+    window = noisy_window(20_000)
+    made = race()
+    made.lanes = field_of(made)  # type: ignore[assignment]
+    made.judge(window, 0, rows, rows)
+    assert min(512, rows // 4) <= made.progress.marks[-1].judged <= rows // 4
 
 
 # Pauses.
 
 
-@pytest.mark.parametrize("judges_on", [False, True])
 @given(saves=st.lists(st.integers(1, 7999), max_size=6))
 @hypothesis_settings(max_examples=20)
-def test_a_race_that_was_saved_and_restored_decides_the_same(judges_on, saves):
+def test_a_race_that_was_saved_and_restored_decides_the_same(saves):
     window = noisy_window(seed=8)
     angles = [0.4, 0.12, 0.3, 0.1, 0.8, 0.11, 0.05, 0.6]
-    whole, saved = race(judges_on=judges_on), race(judges_on=judges_on)
+    whole, saved = race(), race()
     expected = judged_at(whole, field_of(whole, angles), window, until=8000)
     lanes, seen, rows = field_of(saved, angles), [], 0
-    saved.lanes = lanes
+    saved.lanes = lanes  # type: ignore[assignment]
     for stop in [*sorted(set(saves)), 8000]:
         while rows < stop:
             if saved.next_mark is not None and rows >= saved.next_mark:
-                kept = judge(saved, lanes, window, rows % (len(window) - 600), rows, 8000)
-                seen.append((rows, kept))
+                saved.judge(window, rows % (len(window) - 600), rows, 8000)
+                seen.append(rows)
             rows = min(stop, saved.next_mark or stop)
         saved = restored(saved)
+    for made in (whole, saved):
+        made.end(8000)
     assert seen == expected
     assert saved.state().values == whole.state().values
     assert saved.candidates == whole.candidates
