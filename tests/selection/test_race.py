@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,6 @@ class StandIn:
         self.vectors = [np.asarray(vector, float) for vector in weights]
         self.kept: list[int] | None = None
         self.stopped = [False] * 64
-        self._group = SimpleNamespace(has_stopped=lambda column: self.stopped[column])
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -62,8 +60,9 @@ class StandIn:
     def weights(self, lane: int, coordinates: Any = slice(None)) -> Any:
         return self.vectors[lane][coordinates]
 
-    def place(self, lane: int) -> Any:
-        return self._group, lane
+    def diverged_places(self) -> set[int]:
+        targets = len({spec.target for spec in self.specs})
+        return {lane // targets for lane in range(len(self.specs)) if self.stopped[lane]}
 
     def keep(self, kept: Any) -> None:
         self.kept = list(kept)
@@ -266,7 +265,7 @@ def test_validation_rows_decide_which_candidate_leads():
         assert made.leader() == best
 
 
-@pytest.mark.parametrize("rows", [100, 8_000, 80_000])
+@pytest.mark.parametrize("rows", [1_000, 8_000, 80_000])
 def test_at_a_mark_at_most_a_quarter_of_an_epoch_is_judged(rows):
     """Judging eight models must not cost more than training them."""
     window = noisy_window(20_000)
