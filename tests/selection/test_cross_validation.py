@@ -141,14 +141,12 @@ def test_a_sample_is_judged_by_models_that_have_not_seen_it():
 
 def test_the_rows_of_a_sample_fit_the_window_and_the_work():
     window = noisy_rows(3000)
-    assert sampled_rows(window, 8) == (2000, 50)
-    rows, epochs = sampled_rows(window, 8000) or (0, 0)
-    assert rows == (1 << 28) // (6 * 5 * 8000)
-    assert epochs == 6
-    assert sampled_rows(window, 1 << 20) is None
-    assert sampled_rows(noisy_rows(600), 8) is None
+    assert sampled_rows(window, 8, False) == (2000, 50)
+    assert sampled_rows(window, 8, True) == (2000, 30)
+    assert sampled_rows(window, 8000, False) == ((1 << 28) // (6 * 5 * 8000), 6)
+    assert sampled_rows(window, 1 << 20, False) == (512, 6)
     window.span = WindowSpan(START, replace(START, epoch=10), 0)  # 300 different rows
-    assert sampled_rows(window, 8) is None
+    assert sampled_rows(window, 8, False)[0] == 200
 
 
 @given(seed=st.integers(0, 1000), validates=st.booleans())
