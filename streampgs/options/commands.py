@@ -515,7 +515,7 @@ class Resources(Checked):
     window: int | None = option(None, Size(above=True), RESOURCES, "Bytes of rows to mix at once.",
         shown="as much as --memory allows, at most 268MB", command="train")
     cache: Path | None = option(None, FilePath("DIR"), RESOURCES,
-        "Folder for decoded Parquet blocks, and for the columns of coordinate.",
+        "Folder for decoded Parquet blocks.",
         shown="in the run's folder", command="train")
     cache_limit: int | None = option(None, Size(remedy="give a size like 20GB; 0 caches nothing"), RESOURCES,
         "Largest size of the cache. It decides how finely rows are mixed.", shown="no limit", command="train")
