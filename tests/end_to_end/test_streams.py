@@ -218,9 +218,9 @@ def test_a_run_named_by_a_relative_path_is_resumed_from_another_folder(
 
     monkeypatch.chdir(tmp_path)
     train(written(table, [700]), Path("run"), Limits(rows=900))
-    trainer.resume(Path("run"), Limits(rows=1800), SMALL, observer=Noted())
+    trainer.resume(Path("run"), ResumeCall(Limits(rows=1800), SMALL), Noted())
     monkeypatch.chdir("/")
-    report = trainer.resume(tmp_path / "run", Limits(rows=10**9), SMALL, observer=Noted())
+    report = trainer.resume(tmp_path / "run", ResumeCall(Limits(rows=10**9), SMALL), Noted())
     assert report.stream_rows == table.num_rows
     assert not [note for note in notes if "copy" in note or "moved" in note]
     assert spool.rows_in_spool(tmp_path / "run" / "spool") == table.num_rows

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import streampgs
+from streampgs.learn import learner
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import Pgs
 from streampgs.selection.race import Race
 from tests.faults.torture.subjects import Subject
 
-INSIDE_A_STEP = [(Pgs, "refuse_divergence"), (Pgs, "rebuild"), (Pgs, "end_stretch"), (Lanes, "grow")]
+INSIDE_A_STEP = [(learner, "refuse_divergence"), (Pgs, "settle"), (Pgs, "end_stretch"), (Lanes, "grow")]
 
 
 class Interrupted(BaseException):
     """Stands for KeyboardInterrupt, which pytest would handle itself."""
 
 
-def interrupt_at(patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> None:
+def interrupt_at(patch: pytest.MonkeyPatch, owner: Any, name: str, passage: int) -> None:
     """Raise at the n-th call, after the function has done its work and before its caller gets the result."""
     real, passed = getattr(owner, name), [0]
 
-    def interrupted(self: object, *words: object) -> object:
-        result = real(self, *words)
+    def interrupted(*words: object) -> object:
+        result = real(*words)
         passed[0] += 1
         if passed[0] == passage:
             raise Interrupted
@@ -34,7 +36,7 @@ def interrupt_at(patch: pytest.MonkeyPatch, owner: type, name: str, passage: int
     patch.setattr(owner, name, interrupted)
 
 
-def interrupted_run(subject: Subject, patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> str:
+def interrupted_run(subject: Subject, patch: pytest.MonkeyPatch, owner: Any, name: str, passage: int) -> str:
     """The digest of a run that is interrupted twice and resumed."""
     run = subject.new_run()
     for _ in range(2):

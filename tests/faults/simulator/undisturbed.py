@@ -14,7 +14,6 @@ from streampgs.engine.worker import cursor_in
 from streampgs.options.commands import Limits, Resources
 from streampgs.order.arrivals import UpdateSizes
 from streampgs.order.cursor import Cursor
-from streampgs.run import following
 from streampgs.run.checkpoint import Checkpoint, Kept, write_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer, Session, StopRequest
@@ -104,7 +103,7 @@ class Twin:
             refreshed = refresher.with_new(table, placed.look)
         else:
             refreshed = refresher._without(table, placed.look, placed.lost)
-        following.continue_on(trainer, refreshed)
+        trainer.continue_on(refreshed)
         self.order.comes(placed.coming, refreshed.table.catalog.row_starts.tolist(), rewinds(table, refreshed))
 
     def check_visits(self, checkpoint: Checkpoint) -> None:

@@ -68,7 +68,7 @@ CASES = (
     Case("sparse-parquet", _synthetic("sparse", "parquet"), _SIGMA),
     Case("dense-parquet-p", _synthetic("dense", "parquet", features=20), {**_SIGMA, "p": 1.5, "batch": 3}),
     Case("encoded", _mixed, {**_SIGMA, "hash_bits": 8}),
-    Case("contest", _synthetic("sparse", "arrow")),
+    Case("contest", _synthetic("sparse", "arrow"), {"sigma": (1e-4, 1e-2)}),
     Case("threads", _synthetic("sparse", "arrow", rows=3000), {**_SIGMA, "threads": 2}, rows=3000),
     Case("growing", _synthetic("sparse", "parquet"), _SIGMA, rows_before_more=1000),
     Case("growing-arrow", _synthetic("dense", "arrow", features=20), _SIGMA, rows_before_more=1700),
