@@ -57,10 +57,6 @@ def has_no_space(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def may_pass(error: OSError) -> bool:
-    return error.errno in _PASSING
-
-
 def remedy(error: OSError) -> str:
     """What to do, also if a file cannot be written."""
     return _REMEDIES.get(error.errno or 0, _OTHER_REMEDY)
@@ -92,7 +88,7 @@ def repeated(ask: Callable[[], T], again: Callable[[], None] = lambda: None) -> 
         try:
             return ask()
         except OSError as error:
-            if not may_pass(error):
+            if error.errno not in _PASSING:
                 raise
         time.sleep(pause)
         again()

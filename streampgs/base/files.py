@@ -75,11 +75,11 @@ OWN = os.O_RDONLY | os.O_NOFOLLOW
 """To read a file that this program wrote: a link in its place is from somebody else."""
 
 
-class _CanClose(Protocol):
+class Closable(Protocol):
     def close(self) -> None: ...
 
 
-Closeable = TypeVar("Closeable", bound=_CanClose)
+Opened = TypeVar("Opened", bound=Closable)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def reading(path: Path, flags: int = os.O_RDONLY) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def closed_after_reading(file: Closeable) -> Iterator[Closeable]:
+def closed_after_reading(file: Opened) -> Iterator[Opened]:
     """A file that cannot be closed has been read all the same."""
     try:
         yield file
@@ -116,10 +116,10 @@ def ends_early() -> OSError:
 
 
 @contextmanager
-def native_path(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[str]:
+def native_path(path: Path | os.PathLike[str]) -> Iterator[str]:
     """A path for libraries that open a file themselves: it leads to the regular file that is open here, even if the name is
     not UTF-8, which Arrow refuses, or has been given to another file."""
-    fd = open_regular(path, flags)
+    fd = open_regular(path)
     try:
         yield f"/proc/self/fd/{fd}"
     finally:

@@ -45,9 +45,7 @@ class RowForm:
         """`features` of the model, if it is in training already: dense rows must have as many."""
         fixed = features if self.layout == "dense" and features else self.feature_count
         options = self.options
-        return RowRules(
-            self.columns, options.classifies, options.on_bad_row == "skip", fixed, mapped_bytes=options.kernel_bytes
-        )
+        return RowRules(self.columns, options.classifies, options.on_bad_row == "skip", fixed)
 
     def validation(self, features: int) -> Rows | None:
         """Rows of the validation data, evenly from all of them, as many as are needed to judge models of so many

@@ -162,11 +162,8 @@ class TableInMemory(ShardSource):
             if read is None:
                 return None
             self._rows, self._groups = _in_table_order(read), groups
-        order, span = (
-            shuffled(np.uint64(plan.shuffle_key), len(self._rows)),
-            WindowSpan(plan.start, plan.next, plan.shuffle_key),
-        )
-        found = window_of(self._rows, order, span)
+        order = shuffled(np.uint64(plan.shuffle_key), len(self._rows))
+        found = window_of(self._rows, order, WindowSpan(plan.start, plan.next, plan.shuffle_key))
         if read is not None:
             found.counts = read.counts
         return found

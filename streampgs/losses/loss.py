@@ -35,18 +35,6 @@ class Parameter:
         return "--" + self.name.replace("_", "-")
 
 
-def _identity(scores: Vector) -> Vector:
-    return scores
-
-
-def _one(labels: Vector) -> float:
-    return 1.0
-
-
-def _unscaled(labels: Vector, weights: Vector) -> float:
-    return 1.0
-
-
 @dataclass(frozen=True, eq=False)
 class Loss:
     """A convex function of the score, for each label. Labels of classification are -1 and +1.
@@ -70,16 +58,16 @@ class Loss:
     smooth: bool = True
     """Whether the slope is continuous."""
     parameter: Parameter | None = None
-    scale: Callable[[Vector, Vector], float] = _unscaled
+    scale: Callable[[Vector, Vector], float] = lambda labels, weights: 1.0
     """The unit in which models see labels, from a sample of labels and weights, so that steps suit labels of any size."""
     degree: int = 0
     """Labels and scores that are c times as large have c**degree times the loss."""
-    unit: Callable[[Vector], float] = _one
+    unit: Callable[[Vector], float] = lambda labels: 1.0
     """Steps are multiplied by it: not 1 where the curvature depends on the labels. From a sample of them."""
     lowest_label: float = -math.inf
     probability: Callable[[Vector], Vector] | None = None
     """The probability of the positive class, from scores; None if the loss estimates none."""
-    prediction: Callable[[Vector], Vector] = _identity
+    prediction: Callable[[Vector], Vector] = lambda scores: scores
     """The predicted number, from scores. Classes are predicted by the sign of the score."""
 
     def shape(self, labels: Vector, chosen: float | None = None) -> float:

@@ -104,14 +104,11 @@ def _quantile(labels: Vector, weights: Vector, offsets: Vector, shape: float) ->
     return weighted_quantile(labels - offsets, weights, shape)
 
 
-def _one_half(labels: Vector) -> float:
-    return 0.5
-
-
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
     minimizer=_quantile, smooth=False, scale=weighted_spread, degree=1,
     parameter=Parameter(
-        "quantile", default=_one_half, below=1.0, help="Quantile that --loss quantile estimates, in (0, 1).", shown="0.5",
+        "quantile", default=lambda labels: 0.5, below=1.0, shown="0.5",
+        help="Quantile that --loss quantile estimates, in (0, 1).",
     ),
 )  # fmt: skip

@@ -179,8 +179,7 @@ def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: M
         raise OptionError(f"`--out '{out}'` is in the folder of the run", "name a file elsewhere")
     saved = saved_run(run, None, "worker")
     if exists(out):
-        trained_on = saved.catalog()
-        for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):
+        for shard in (*catalog.shards, *saved.catalog().shards):
             if isinstance(shard.path, Path) and exists(shard.path) and os.path.samefile(out, shard.path):
                 whose = "DATA" if shard in catalog.shards else "the data that the run is trained on"
                 raise OptionError(f"`--out '{out}'` is a file of {whose}", "name another file")

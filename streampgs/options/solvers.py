@@ -36,8 +36,6 @@ class Needs:
     an update, and it cannot train on a stream."""
     smooth: bool = False
     """A loss with a continuous slope."""
-    all_weights: bool = False
-    """A step takes time in proportion to the features, not to the numbers in its rows."""
 
 
 class Solver(NamedTuple):
@@ -99,12 +97,7 @@ SOLVERS = {
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
     "l-bfgs": Solver("streampgs.learn.passes:Lbfgs", ("sigma",), _OF_PASSES),
     "kernel": Solver("streampgs.learn.kernel:KernelSolver", ("sigma", "supports"), Needs(in_memory=True)),
-    "entropic": Solver(
-        "streampgs.learn.entropic:Entropic",
-        ("sigma", "ball"),
-        Needs(all_weights=True),
-        refuse=_refuse_without_ball,
-    ),
+    "entropic": Solver("streampgs.learn.entropic:Entropic", ("sigma", "ball"), refuse=_refuse_without_ball),
     "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", ("l1", "step")),
     "smidas": Solver("streampgs.learn.fixed_steps:Smidas", ("l1", "step", "shrink_every")),
     "ogd": Solver("streampgs.learn.pgs:Ogd", ("sigma", "ball")),

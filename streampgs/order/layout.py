@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,35 +24,19 @@ HELD_OUT = 0.25
 _ROUNDING = 1e-9
 
 
-class Layout(Protocol):
-    """Of a part as it is known at a position."""
-
-    @property
-    def whole(self) -> NDArray[np.bool_]:
-        """Whether a group is one block, per group."""
-
-    @property
-    def starts(self) -> Ints:
-        """The first block of each group, followed by the number of blocks."""
-
-    @property
-    def length(self) -> int:
-        """Blocks in the part."""
-
-    def blocks(self, positions: Ints) -> Ints:
-        """The numbers of the blocks at these positions."""
-
-
 @dataclass(frozen=True)
 class EpochLayout:
     whole: NDArray[np.bool_]
+    """Whether a group is one block, per group."""
     starts: Ints
+    """The first block of each group, followed by the number of blocks."""
     layers: list[tuple[int, int]]
     """(first position, number of known positions)"""
     keys: list[int]
 
     @property
     def length(self) -> int:
+        """Blocks in the part."""
         return self.layers[-1][1]
 
     def blocks(self, positions: Ints) -> Ints:
@@ -75,7 +58,7 @@ class EpochLayout:
 
 @dataclass(frozen=True)
 class UpdateLayout:
-    """Of a pass of an update."""
+    """The blocks of a pass of an update; `whole` and `starts` as in an epoch."""
 
     whole: NDArray[np.bool_]
     starts: Ints
@@ -123,10 +106,11 @@ class UpdateLayout:
         return found
 
 
-def epoch_layout(
-    seed: int, cursor: Cursor, position: int, whole: NDArray[np.bool_], starts: Ints, epoch_key: str = "blocks"
-) -> EpochLayout:
-    """As known at a position."""
+Layout = EpochLayout | UpdateLayout
+
+
+def epoch_layout(seed: int, cursor: Cursor, position: int, whole: NDArray[np.bool_], starts: Ints) -> EpochLayout:
+    """The layout of an epoch as it is known at a position."""
     before = known_at(cursor.arrivals, (cursor.epoch, cursor.part, -1))
     layers = [(0, int(starts[before]))]
     for arrival in of_part(cursor):
@@ -136,7 +120,7 @@ def epoch_layout(
         if layers[-1][0] == arrival.position:
             layers.pop()
         layers.append((arrival.position, int(starts[before])))
-    keys = [key_of(seed, epoch_key, cursor.epoch, number) for number in range(len(layers))]
+    keys = [key_of(seed, "blocks", cursor.epoch, number) for number in range(len(layers))]
     return EpochLayout(whole, starts, layers, keys)
 
 

@@ -110,7 +110,6 @@ class UpdatePass:
     holds_out: bool
     first_new_row: int
     """Rows with a smaller number are old; numbers as in Window.numbers."""
-    stop_row: int
     old_share: float
     """The share of the old rows in the planned blocks that are to be trained on: below 1 where whole groups are decoded."""
     rows: int
@@ -149,10 +148,6 @@ class Schedule:
         """Rows in each slice of a group; the last slice may have fewer."""
         self.slices: Ints = -(-groups.rows // self.slice_rows)
 
-    def is_whole(self, cursor: Cursor, group: int) -> bool:
-        """Whether the group is one block in the cursor's part."""
-        return bool(self._whole(cursor)[group])
-
     def window(self, cursor: Cursor) -> WindowPlan:
         """The window that starts at the cursor; its `row` is ignored."""
         return self._window_of_blocks(cursor.at_row(0))
@@ -161,7 +156,8 @@ class Schedule:
         """Positions in the cursor's part."""
         return self._layout(cursor, _FAR).length
 
-    def _whole(self, cursor: Cursor) -> NDArray[np.bool_]:
+    def whole(self, cursor: Cursor) -> NDArray[np.bool_]:
+        """Which groups are one block each in the cursor's part."""
         fresh = self._is_fresh(cursor)
         groups = len(fresh)
         return np.asarray(self.groups.decoded[:groups] & (fresh | ~self.groups.cached[:groups]))
@@ -175,7 +171,7 @@ class Schedule:
 
     def _layout(self, cursor: Cursor, position: int) -> Layout:
         """The layout of the cursor's part as known at a position."""
-        whole = self._whole(cursor)
+        whole = self.whole(cursor)
         rows = live_rows(self.groups.rows[: len(whole)], cursor)
         update = update_at(cursor)
         # A group without rows is no block: its shard need not be there.
@@ -328,7 +324,6 @@ class Schedule:
             update.passes,
             update.holds_out,
             int(rows[update.since]),
-            int(rows[update.groups]),
             layout.old_share,
             new,
             old,

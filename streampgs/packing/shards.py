@@ -114,11 +114,7 @@ def _blocks(batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[pa.
 
 
 def written(
-    batches: Iterable[pa.RecordBatch],
-    out: Path,
-    format: str = "arrow",
-    rows_per_shard: int | None = None,
-    block_bytes: int = DEFAULT_BLOCK_BYTES,
+    batches: Iterable[pa.RecordBatch], out: Path, format: str, rows_per_shard: int | None, block_bytes: int
 ) -> list[Shard]:
     """Write batches of one schema to shards in `out`."""
     shards: list[Shard] = []

@@ -299,7 +299,7 @@ def _gathered(batches: Iterator[pa.RecordBatch], slice_rows: int, coded: Collect
         for part, part_bytes in parts(batch, most, coded):
             row_bytes = part_bytes / max(1, part.num_rows)
             if waiting and size + part_bytes > most:
-                yield _concatenated(waiting)
+                yield concatenated(waiting)
                 waiting, count, size = [], 0, 0.0
             while part.num_rows:
                 taken = part.slice(0, slice_rows - count)
@@ -307,13 +307,13 @@ def _gathered(batches: Iterator[pa.RecordBatch], slice_rows: int, coded: Collect
                 waiting.append(taken)
                 count, size = count + taken.num_rows, size + row_bytes * taken.num_rows
                 if count == slice_rows:
-                    yield _concatenated(waiting)
+                    yield concatenated(waiting)
                     waiting, count, size = [], 0, 0.0
     if waiting:
-        yield _concatenated(waiting)
+        yield concatenated(waiting)
 
 
-def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.expressions.expression import Expression
-from streampgs.reading.decode import columns_of_batch, raw_slices
+from streampgs.reading.decode import columns_of_batch, concatenated, raw_slices
 from streampgs.table.catalog import Catalog, Shard, Surveyed
 from streampgs.table.layout import SPARSE, Columns, Layout, is_needed
 
@@ -49,7 +49,7 @@ class OtherColumns:
 
     def rows(self, catalog: Catalog, where: Expression | None) -> RowTaker:
         """The rows of a catalog of these shards, in the order of the files."""
-        return RowTaker(self.schema, self._batches(catalog, Columns(None, where=where)))
+        return RowTaker(self._batches(catalog, Columns(None, where=where)))
 
     def _batches(self, catalog: Catalog, columns: Columns) -> Iterator[pa.RecordBatch]:
         for shard, layout in zip(catalog.shards, self.layouts, strict=True):
@@ -77,8 +77,7 @@ class OtherColumns:
 class RowTaker:
     """Takes rows from batches, as many at a time as are asked for."""
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        self._schema = schema
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._rest: pa.RecordBatch | None = None
 
@@ -92,16 +91,12 @@ class RowTaker:
             rows -= part.num_rows
             self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
             if parts and size + part.nbytes > _TAKEN_BYTES:
-                yield _joined(parts)
+                yield concatenated(parts)
                 parts, size = [], 0
             parts.append(part)
             size += part.nbytes
         if parts:
-            yield _joined(parts)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            yield concatenated(parts)
 
 
 def _layout(one: Surveyed, needed: set[str]) -> Layout:

@@ -35,8 +35,6 @@ class RowRules:
     """The number of features, if it is fixed."""
     keep_unknown: bool = False
     """Whether rows of classes that the model does not know are kept. Their label is NaN."""
-    mapped_bytes: int = 0
-    """Of the kernel features of a row."""
 
     @property
     def unrepeated(self) -> bool:
@@ -45,9 +43,7 @@ class RowRules:
 
     def shape(self, sparse: bool) -> RowShape:
         columns = self.columns
-        return RowShape(
-            sparse, max(1, len(columns.labels)), columns.weighted, columns.offset is not None, self.mapped_bytes
-        )
+        return RowShape(sparse, max(1, len(columns.labels)), columns.weighted, columns.offset is not None)
 
 
 @dataclass

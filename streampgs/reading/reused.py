@@ -5,22 +5,16 @@ from __future__ import annotations
 import resource
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar, cast
+from typing import cast
 
 import numpy as np
 
+from streampgs.base.files import Closable, Opened
 from streampgs.formats.format import Bytes
 
 # A window may mix hundreds of files: opening each again for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.
 _OPEN_FILES = 1024
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-Opened = TypeVar("Opened", bound=Closable)
 
 
 class OpenFiles:

@@ -29,17 +29,6 @@ class RowShape:
     labels: int
     weighted: bool
     offset: bool = False
-    mapped_bytes: int = 0
-    """Of the row's kernel features, which are computed when it is trained on."""
-
-    @property
-    def cells(self) -> int:
-        """Labels and offset."""
-        return self.labels + self.offset
-
-    @property
-    def entry_bytes(self) -> int:
-        return 8 if self.sparse else 4
 
 
 @dataclass

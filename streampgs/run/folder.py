@@ -21,7 +21,7 @@ from streampgs.base.stage import Bundle
 from streampgs.encoding.encoding import Encoding
 from streampgs.run import checkpoint as checkpoints
 from streampgs.run.checkpoint import Checkpoint, Kept
-from streampgs.run.history import append_event, read_events
+from streampgs.run.history import read_events, utc_now
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
@@ -54,11 +54,6 @@ class RunFolder:
     def was_started(self) -> bool:
         """Whether a trainer has ever locked it: then its contents are ours."""
         return exists(self.path / "lock")
-
-    @property
-    def data(self) -> Path:
-        """Shards of rows that came from the memory of a program."""
-        return self.path / "data"
 
     @property
     def spool(self) -> Path:
@@ -203,8 +198,10 @@ class RunFolder:
     # Lines of JSON.
 
     def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
+        """Add a line that survives a crash of the machine."""
+        line = {"time": utc_now(), "event": event, "rows": rows, "t": steps, **facts}
         try:
-            append_event(self.history, event, rows, steps, **facts)
+            append_line(self.history, json.dumps(line, allow_nan=False), durable=True)
         except OSError as error:
             raise _unwritable(self.history, error) from error
 

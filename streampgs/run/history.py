@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streampgs.base.errors import RunError
-from streampgs.base.files import OWN, append_line, read_at, reading
+from streampgs.base.files import OWN, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
@@ -21,15 +21,6 @@ _MOST_BYTES = 16 << 20
 
 def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
-    """Add a line that survives a crash of the machine."""
-    append_line(
-        path,
-        json.dumps({"time": utc_now(), "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False),
-        durable=True,
-    )
 
 
 def read_events(path: Path, last: int | None = None) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import StepChange, learner_named
 from streampgs.learn.lines import SAMPLE_ROWS
+from streampgs.order.layout import HELD_OUT
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
@@ -49,8 +50,6 @@ _FROZEN_BYTES = 16
 """Of a feature in the models from before the first update and from before the present one."""
 _CHOSEN_BYTES = 96
 """Of a row of a window, for choosing the rows of each lineage."""
-_HELD_OUT = 0.25
-"""The share of the new rows that the first update holds out."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def rows_of_pass(window: Rows, update: UpdatePass, seed: int) -> tuple[NDArray[n
     is_new = numbers >= update.first_new_row
     held_out = np.zeros(len(numbers), np.bool_)
     if update.holds_out:
-        held_out = is_new & _drawn(seed, "held out", update, numbers, _HELD_OUT)
+        held_out = is_new & _drawn(seed, "held out", update, numbers, HELD_OUT)
     old = ~is_new
     if update.old_share < 1.0:
         old &= _drawn(seed, f"old rows of pass {update.number}", update, numbers, update.old_share)

@@ -10,7 +10,6 @@ from streampgs.engine.worker import Worker
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.options.commands import MOST_PASSES_OF_A_SOLVER, Limits
 from streampgs.order.cursor import Place
-from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
@@ -126,12 +125,9 @@ class Loop:
         """Of the lanes that the run began with: a solver that needs whole epochs has no updates, and so no others."""
         return self.models.lineages.engines[0]
 
-    def _update(self) -> UpdatePass | None:
-        return self.worker.source.update_pass(self.worker.cursor)
-
     def _reach(self) -> None:
         """An update may be over."""
-        self.models.lineages.reach(self._update())
+        self.models.lineages.reach(self.worker.source.update_pass(self.worker.cursor))
 
     def _stretch(self, window: Window) -> int:
         """Rows of a call of the engine: whole steps."""

@@ -16,7 +16,7 @@ import streampgs
 from streampgs.cli.history_text import history_text
 from streampgs.model.inspection import inspect_run
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import append_event, read_events
+from streampgs.run.history import read_events
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
@@ -309,12 +309,13 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
 
 
 def test_events_undone_by_a_kill_are_marked_as_lost(tmp_path: Path) -> None:
-    path = tmp_path / "history.jsonl"
-    append_event(path, "started", 0, 0, shards=2)
-    append_event(path, "resumed", 500, 500, shards=2)
-    append_event(path, "appended", 500, 500, shards=3)
-    append_event(path, "chosen", 900, 900, shards=3)
+    folder = RunFolder(tmp_path)
+    path = folder.history
+    folder.append_event("started", 0, 0, shards=2)
+    folder.append_event("resumed", 500, 500, shards=2)
+    folder.append_event("appended", 500, 500, shards=3)
+    folder.append_event("chosen", 900, 900, shards=3)
     with open(path, "a") as file:
         file.write('{"time": "torn')
-    append_event(path, "resumed", 500, 500, shards=2)
+    folder.append_event("resumed", 500, 500, shards=2)
     assert [event.get("lost", False) for event in read_events(path)] == [False, False, True, True, False]

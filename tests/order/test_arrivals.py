@@ -103,7 +103,7 @@ def test_a_group_that_arrives_is_decoded_whole_in_its_first_pass(cached):
         cursor = schedule.window(cursor).next
     cursor = schedule.arrive(cursor, 3, 3, UpdateSizes(2, 0.0))
     later = replace(cursor, part=2), Cursor(cursor.arrivals, 1)
-    whole = [[schedule.is_whole(place, group) for group in range(3)] for place in (cursor, *later)]
+    whole = [schedule.whole(place)[:3].tolist() for place in (cursor, *later)]
     assert whole == [[not cached, not cached, True], [not cached] * 3, [not cached] * 3]
     assert schedule.part_length(cursor) == 1
     assert schedule.part_length(later[0]) == (4 if cached else 1)

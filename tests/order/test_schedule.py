@@ -95,7 +95,7 @@ def test_decoded_groups_are_read_whole_until_they_are_cached(schedule):
         spans = list(zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True))
         for group, start, stop in spans:
             whole = groups.decoded[group] and (plan.start.epoch == 0 or not groups.cached[group])
-            assert schedule.is_whole(plan.start, int(group)) == whole
+            assert schedule.whole(plan.start)[int(group)] == whole
             if not whole:
                 assert stop - start <= schedule.slice_rows[group]
                 assert start % schedule.slice_rows[group] == 0

@@ -113,8 +113,6 @@ class Kind:
     """More such options, which change how a column is encoded: the types that each needs one of, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
-    scales: ClassVar[bool] = False
-    """All values may be multiplied by one number; kinds that have a fixed number of features scale each on its own."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 

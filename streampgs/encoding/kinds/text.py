@@ -100,7 +100,7 @@ class Text(TokenList):
             yield Tokens(text, spans[0], spans[1], spans[2], column.name)
         if options.char_ngrams is not None:
             text, starts, stops, offsets = character_grams(data, bounds, *options.char_ngrams)
-            yield Tokens(text, starts, stops, offsets, _of_characters(column))
+            yield Tokens(text, starts, stops, offsets, f"{column.name} characters")
 
 
 def _tokens_per_byte(options: EncodingOptions) -> float:
@@ -110,10 +110,6 @@ def _tokens_per_byte(options: EncodingOptions) -> float:
     if options.char_ngrams is not None:
         found += options.char_ngrams[1] + 1 - options.char_ngrams[0]
     return max(_WORDS_PER_BYTE, found)
-
-
-def _of_characters(column: Column) -> str:
-    return f"{column.name} characters"
 
 
 def rows_with(book: Codebook, tokens: Tokens, counts: NDArray[np.int64]) -> None:

@@ -40,7 +40,6 @@ class Vector(Kind):
     section = UNBOUNDED
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
-    scales = True
 
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
@@ -131,7 +130,6 @@ def _indices(array: pa.Array) -> NDArray[np.int64]:
 class Map(BagKind):
     name, plural = "map", "maps"
     takes = (types.MAP,)
-    scales = True
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         found = [types.pairs_of(array) for array in arrays_of(sample, column.name)]

@@ -382,7 +382,6 @@ class PlainOrder:
             "passes": update.passes,
             "holds_out": update.holds_out,
             "first_new_row": self.row_starts[update.first_group],
-            "stop_row": self.row_starts[update.stop_group],
         }
         if self.undisturbed:
             expected["rows"] = update.rows
