@@ -43,7 +43,7 @@ def understanding(path: Path | None) -> Iterator[None]:
 
 
 def refuse_other_format(path: Path, found: Any, known: int) -> None:
-    """Of a file that carries the number of its format; `known`: the one that is read here."""
+    """Refuse a file of another format than `known`, the one that is read here. `found`: the number that the file carries."""
     if found == known:
         return
     if type(found) is int and known < found < _LARGEST:

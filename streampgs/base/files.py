@@ -140,19 +140,27 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
                 sync_folder(path.parent)
 
 
+def lock_if_possible(folder: int) -> None:
+    """Lock an open folder, unless its file system cannot; BlockingIOError: another process holds the lock."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # over a network folders may not be lockable
+
+
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
     """Refuse a second process that writes into the folder at the same time."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_if_possible(fd)
         except BlockingIOError as error:
             raise OptionError(
                 f"another process writes into '{folder}'", "wait for it, stop it, or name another folder"
             ) from error
-        except OSError:
-            pass  # over a network folders may not be lockable
         yield
     finally:
         with suppress(OSError):  # the system releases the lock all the same

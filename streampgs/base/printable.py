@@ -15,7 +15,7 @@ _BIDIRECTIONAL = "\u202a-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(f"[{_CONTROLS}{_BIDIRECTIONAL}\ud800-\udfff]")
 _COLOUR = r"\x1b\[[0-9;]*m"
 _UNPRINTABLE_IN_LINES = re.compile(rf"{_COLOUR}|[{_CONTROLS}{_BIDIRECTIONAL}\ud800-\udfff]")
-# Of an address; a Path has only one of its two slashes.
+# The beginning of an address; a Path has only one of its two slashes.
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,20}:/{1,2}"
 _PASSWORD = re.compile(rf"({_SCHEME})[^/\s@]{{0,200}}:[^/\s@]{{1,1000}}@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s'\"?]{{0,1000}}\?)[A-Za-z_][A-Za-z0-9_.%-]{{0,100}}=[^\s'\"]*")

@@ -9,20 +9,7 @@ from typing import Any
 from streampgs.base.checks import decode
 from streampgs.base.errors import counted
 from streampgs.cli.console import table_text
-from streampgs.run.history import (
-    APPENDED,
-    CHANGED,
-    CHOSEN,
-    EVALUATED,
-    FAILED,
-    INCOMPLETE,
-    JUDGED,
-    RESUMED,
-    SIGMA,
-    STARTED,
-    STOPPED,
-    UNDONE,
-)
+from streampgs.run import history
 from streampgs.run.report import mixed_text
 
 _LISTED, _WIDTH = 3, 80
@@ -124,18 +111,18 @@ def _sigma(event: Mapping[str, Any]) -> str:
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    STARTED: _started,
-    RESUMED: _started,
-    STOPPED: _stopped,
-    FAILED: lambda event: f"failed: {' '.join(str(event['error']).split())}",
-    UNDONE: _undone,
-    EVALUATED: _evaluated,
-    APPENDED: _appended,
-    CHANGED: lambda event: f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}",
-    CHOSEN: lambda event: f"chosen: {_numbers(event, _CHOSEN)}",
-    JUDGED: _judged,
-    SIGMA: _sigma,
-    INCOMPLETE: _incomplete,
+    history.STARTED: _started,
+    history.RESUMED: _started,
+    history.STOPPED: _stopped,
+    history.FAILED: lambda event: f"failed: {' '.join(str(event['error']).split())}",
+    history.UNDONE: _undone,
+    history.EVALUATED: _evaluated,
+    history.APPENDED: _appended,
+    history.CHANGED: lambda event: f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}",
+    history.CHOSEN: lambda event: f"chosen: {_numbers(event, _CHOSEN)}",
+    history.JUDGED: _judged,
+    history.SIGMA: _sigma,
+    history.INCOMPLETE: _incomplete,
 }
 
 

@@ -75,7 +75,7 @@ def undo_text(run: str, checkpoints: Iterable[str]) -> str:
 def _returned_text(update: dict[str, Any]) -> str:
     """Which model is returned since the table has grown."""
     if update["going_on"]:
-        return "the model from before the update that is going on"
+        return "the model from before the present update"
     judged = update["judged"]
     before = f" (before: {judged['before']['loss']:.4f})" if judged and judged["before"] else ""
     loss = f"; loss {judged['mixture']['loss']:.4f} on {judged['rows']:,} judged rows{before}" if before else ""

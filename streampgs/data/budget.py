@@ -31,9 +31,10 @@ _SPARE = 1.0625  # see WindowMemory
 WHOLE_TABLE = 1 << 50
 """The size of a window that has all rows, for solvers that sweep over columns."""
 _LANE_BYTES = 64
-"""Of a row: its number, its place in the random order, and the numbers of the lane that is in training."""
+"""Memory for a row: its number, its place in the random order, and the numbers of the lane that is in training."""
 COLUMN_BYTES = 200
-"""Of a column besides its entries: its feature and bounds, what is measured of it, its place in the order, and its iterates."""
+"""Memory for a column in addition to its entries: its feature and bounds, its measurements, its place in the order and its
+iterates."""
 
 
 def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:

@@ -18,13 +18,13 @@ class Findings:
     """The fields are keys of `train --json` and `resume --json`."""
 
     new_shards: list[str] = field(default_factory=list)
-    """That joined the run in this call, after its start."""
+    """Shards that joined the run in this call, after its start."""
     waiting_shards: list[str] = field(default_factory=list)
     """New shards that were not trained on, because a limit was reached before they could join."""
     new_rows: int = 0
     """In the new shards."""
     lost_shards: list[str] = field(default_factory=list)
-    """That are no longer trained on: gone, replaced or left out."""
+    """Shards that are no longer trained on: gone, replaced or left out."""
     rejected_shards: list[str] = field(default_factory=list)
     """New shards that are left out, because a resume that brought them was rejected, now or before."""
     ignored_columns: dict[str, str] = field(default_factory=dict)

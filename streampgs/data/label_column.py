@@ -45,7 +45,7 @@ class LabelPart:
 
 
 def count_labels(options: ModelOptions, catalog: Catalog, columns: Columns) -> list[LabelCounts]:
-    """Of each label column. For a loss that predicts numbers a sample is enough."""
+    """Count the values of each label column. For a loss that predicts numbers a sample is enough."""
     whole = options.classifies and _is_quick(catalog)
     counts = []
     for number, name in enumerate(options.labels):

@@ -22,7 +22,7 @@ def matches(path: ShardPath, patterns: Iterable[str]) -> bool:
 
 
 def pattern_of(given: str, known: Iterable[ShardPath]) -> str:
-    """For `matches`. The name of a file is this name alone, whatever it is as a glob."""
+    """A pattern for `matches`. The name of a file stands for this file alone, even if it could be read as a glob."""
     name = absolute(given)
     is_file = name in map(str, known) or (os.path.lexists(name) and not is_folder(name))
     return escape(name) if is_file else name

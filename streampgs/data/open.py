@@ -83,9 +83,9 @@ class GrownTable(_Learned):
     joined: list[str] = field(default_factory=list)
     """Columns that the run has used since."""
     null_shares: dict[str, float] = field(default_factory=dict)
-    """Of the columns of the run, in a sample of the rows."""
+    """The shares of nulls in the columns of the run, in a sample of the rows."""
     changed_nulls: dict[str, float] = field(default_factory=dict)
-    """Those that are far from the shares in the sample that the column was learned from."""
+    """The shares that are far from those in the sample that the column was learned from."""
 
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
@@ -362,7 +362,7 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
 
 
 def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
-    """Of shards whose rows are lists of features: the other columns of shards that have any."""
+    """The other columns of shards whose rows are lists of features."""
     names: dict[str, None] = {}
     for one in surveyed:
         used = set(one.shard.layout.columns)

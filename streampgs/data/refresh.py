@@ -302,7 +302,7 @@ class Refresher:
         self.found.rejected_shards = [str(path) for path in rejected]
         if rejected:
             self._note_once(
-                f"left out, because a resume with them was rejected: {listed(self.found.rejected_shards)}; mend or "
+                f"left out, because a resume with them was rejected: {listed(self.found.rejected_shards)}; fix or "
                 "remove these files, or train on them: --accept-rejected"
             )
 

@@ -26,7 +26,7 @@ class RowForm:
 
     @property
     def model_layout(self) -> str:
-        """Of the rows that a solver takes: kernel features are dense."""
+        """The layout of the rows that a solver takes: kernel features are dense."""
         return self.layout if self.options.kernel is None else "dense"
 
     @property

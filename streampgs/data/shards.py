@@ -116,7 +116,7 @@ class ShardSource:
         return self._schedule.update_rows(cursor, self._position(cursor, window))
 
     def _position(self, cursor: Cursor, window: Window | None) -> float:
-        """Of the cursor's row in its part."""
+        """The position of the cursor's row in its part."""
         if window is None or window.span is None or not cursor.row:
             return float(cursor.position)
         following = window.span.next
@@ -148,7 +148,7 @@ class TableInMemory(ShardSource):
         self._seed = seed
         self._rows: Rows | None = None
         self._groups: NDArray[np.int64] = np.empty(0, np.int64)
-        """Those of the rows."""
+        """The groups of the rows."""
 
     def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         start = cursor.at_row(0)

@@ -42,7 +42,7 @@ class Source(Protocol):
 
     @property
     def seconds_waiting(self) -> float:
-        """Of all calls of `window`."""
+        """The waiting time in all calls of `window`."""
 
     def state(self) -> Bundle: ...
 

@@ -91,7 +91,7 @@ class Encoder:
         return found
 
     def _bounded_entries(self, columns: Arrays, rows: int, marks: RowMarks) -> Entries:
-        """Of this generation, without vectors."""
+        """The entries of this generation, without vectors."""
         lines, codes = self._filled_lines(columns, rows, marks), self._filled_codes(columns, rows)
         bagged = joined(
             [kind.bag(self.encoding.book, column, array, marks) for column, kind, array in _there(self._bags, columns)]

@@ -31,11 +31,11 @@ class Learned:
     entries_per_row: float = 1.0
     """In the sample, for whole rows, earlier generations included; so is the next one."""
     bytes_per_row: float = 0.0
-    """Of the columns as they are read."""
+    """The size of the columns as they are read."""
     names: tuple[str, ...] = ()
     """The known names of features of strings."""
     null_shares: dict[str, float] = field(default_factory=dict)
-    """Of the columns of the table that have nulls in the sample."""
+    """The shares of nulls in the sample, by column of the table; without columns that have none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Encoding(Learned):
 
     @cached_property
     def numbers(self) -> int:
-        """Features of the columns in section COMPACT, which come first."""
+        """How many features the columns in section COMPACT have, which are the first ones."""
         return sum(c.width for c, kind in of_family(self.columns, NumberKind) if kind.section == COMPACT)
 
     @cached_property
@@ -99,7 +99,7 @@ class Encoding(Learned):
 
     @property
     def all_columns(self) -> tuple[Column, ...]:
-        """Of all generations, the oldest first."""
+        """The columns of all generations, the oldest first."""
         return tuple(column for generation in reversed(self.generations) for column in generation.columns)
 
     def as_of(self, digest: str) -> Encoding | None:

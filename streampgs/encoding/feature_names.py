@@ -140,6 +140,6 @@ def shown(token: bytes) -> str:
 
 
 def _value(text: pa.Array) -> str:
-    """Of an array of one; it may not be valid UTF-8."""
+    """The value in an array of one; it may not be valid UTF-8."""
     data, bounds = types.bytes_of(text)
     return "None" if text.null_count else shown(data[bounds[0] : bounds[1]].tobytes())

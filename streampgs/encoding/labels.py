@@ -22,7 +22,7 @@ from streampgs.options.commands import LabelType, ModelOptions
 LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LABEL_TOO_LOW = 16, 17, 18, 23, 25
 LABEL_TOO_LARGE = 27
 LARGEST_LABEL = 1e70
-"""Of numbers to predict, and of offsets: training squares their products with features and weights."""
+"""The largest number to predict, and the largest offset: training squares their products with features and weights."""
 
 _UNKNOWN = -2.0  # the code of a string that is not a class
 DEFAULT_LABELS = (-1.0, 0.0, 1.0)
@@ -43,7 +43,7 @@ class LabelSpec:
     weights: tuple[float, ...] = ()
     """A factor for the rows of each class; empty: 1."""
     lowest: float = -math.inf
-    """Of labels that are numbers: smaller ones are refused."""
+    """The lowest label that is a number: smaller ones are refused."""
 
     @property
     def textual(self) -> bool:
@@ -131,7 +131,7 @@ class LabelCounts:
     inexact: bool = False
     """Whether there are whole numbers that float64 does not distinguish."""
     kind: LabelType = "number"
-    """Of the column; predictions have it, too."""
+    """The type of the column; predictions have it, too."""
 
     @staticmethod
     def of(column: str, arrays: Iterable[pa.Array]) -> LabelCounts:

@@ -62,7 +62,7 @@ def plan_growth(schema: pa.Schema, encoding: Encoding, taken: dict[str, str]) ->
     vectors = [*vectors_of(encoding.all_columns), *vectors_of(plan.columns)]
     return plan.without(
         {
-            column.name: f"no feature can come after those of vector '{vectors[0]}'"
+            column.name: f"no feature can follow those of vector '{vectors[0]}'"
             for column in plan.columns
             if encoding.unbounded or column.name in vectors[1:]
         }

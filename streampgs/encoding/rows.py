@@ -45,9 +45,9 @@ class RowBlock:
     offsets: Floats
     bounds: Ints
     indices: NDArray[Any] | None
-    """Of int32 or int64; None: dense rows."""
+    """Their type is int32 or int64; None: dense rows."""
     values: NDArray[Any] | None
-    """Of float32 or float64; None: all ones."""
+    """Their type is float32 or float64; None: all ones."""
     width: int | None = None
     """The length of every row, if the type of the column fixes it."""
     clipped: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
@@ -70,7 +70,7 @@ class RowBlock:
 
     @property
     def nbytes(self) -> int:
-        """Of the entries."""
+        """The size of the entries."""
         entries = int(self.bounds[-1] - self.bounds[0])
         return sum(entries * part.itemsize for part in (self.indices, self.values) if part is not None)
 

@@ -28,7 +28,7 @@ class Worker:
         """The first row not yet trained on."""
         self.window: Window | None = None
         self.counts = RowCounts()
-        """What was found in all rows so far; each row counts once. The examples are those of this session."""
+        """Counts over all rows so far; each row counts once. The examples are those of this session."""
         self.counts_before = RowCounts()
         """The same at the start of this session."""
 

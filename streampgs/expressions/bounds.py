@@ -30,7 +30,7 @@ class Outcomes(Flag):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of a column in a group."""
+    """The known facts about a column in a group."""
 
     ends: pa.Array | None
     """The least and the greatest value, of the column's type; None: all values are null."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +138,7 @@ class Problem:
         return LaneRows(scores, labels, self.weights, np.empty(len(rows)))
 
     def parameters(self, spec: LaneSpec) -> Vector:
-        """Those of the loops, for sums over rows."""
+        """The parameters of the loops, for sums over rows."""
         found = np.zeros(loops.PARAMETERS)
         l1 = self.total * spec.own.l1 / spec.scale ** max(0, LOSSES[spec.loss].degree - 1)
         found[:] = spec.shape, l1, self.total * spec.sigma, 0.0, spec.intercept
@@ -154,18 +154,13 @@ class Problem:
         return found
 
 
-@dataclass
-class LaneRows:
+class LaneRows(NamedTuple):
     """A number for each row, as the loops take them."""
 
     scores: Vector
     labels: Vector
     weights: Vector
     slopes: Vector
-
-    @property
-    def all(self) -> tuple[Vector, ...]:
-        return self.scores, self.labels, self.weights, self.slopes
 
 
 class Coordinate(Learner, Passes, Certified, HoldsOut):
@@ -265,7 +260,7 @@ class Coordinate(Learner, Passes, Certified, HoldsOut):
         return None if gap is None else gap / whole if whole > 0.0 else 0.0
 
     def tallies(self, state: State, lane: int) -> Tallies:
-        """Of the present weights on all rows; nothing before the first sweep."""
+        """The tallies of the present weights on all rows; they are empty before the first sweep."""
         sums = state["sums"][:, lane]
         loss, correct = float(sums[loops.LOSS_SUM]), float(sums[loops.CORRECT_SUM])
         return Tallies(int(state["steps"]), 0.0, 0.0, loss, correct, float(state["total"]) if sums.any() else 0.0)
@@ -300,9 +295,9 @@ class Sweep:
     def begin(self) -> None:
         """Find the best intercept, so that the slopes add up to 0."""
         rows, own, state, lane = self._rows, self.own, self.state, self._lane
-        self._loops.shift(*rows.all, own[loops.SHAPE], 0.0)
+        self._loops.shift(*rows, own[loops.SHAPE], 0.0)
         if own[loops.CONSTANT] != 0.0:
-            self.weights[0] += self._loops.centre(*rows.all, own, self.problem.total) / own[loops.CONSTANT]
+            self.weights[0] += self._loops.centre(*rows, own, self.problem.total) / own[loops.CONSTANT]
         if state["at_zero"][lane] == 0.0:
             state["at_zero"][lane] = self._sums()[loops.LOSS_SUM] / self.problem.total
 
@@ -316,7 +311,7 @@ class Sweep:
 
     def _sums(self, scale: float = 0.0) -> Vector:
         found = np.empty(loops.SUMS)
-        self._loops.sums(*self._rows.all, self.own, scale, found)
+        self._loops.sums(*self._rows, self.own, scale, found)
         return found
 
     def measure(self) -> Vector:
@@ -359,7 +354,7 @@ class Sweep:
         """Passes over some lines, with a step in each of them."""
         problem, columns = self.problem, self.problem.columns
         self.state["entries"] += self._loops.visit(
-            order, columns.features, self.weights, *self._rows.all, problem.squares, problem.largest, self.own,
+            order, columns.features, self.weights, *self._rows, problem.squares, problem.largest, self.own,
             columns.bounds, columns.rows, columns.values, not problem.dense, problem.weighted, problem.total, tolerance,
             passes,
         )  # fmt: skip

@@ -227,7 +227,7 @@ class TruncatedGradient(StepLearner):
         loops.settle_truncated(state["weights"], state["caught"], int(state["steps"]), self.parameters)
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
-        """Of the last step, settled."""
+        """The weights of the last step, settled."""
         chosen = np.arange(len(state["caught"])) if at is None else at
         weights = state["weights"][chosen, lane]
         missed = np.where(chosen == 0, 0, state["steps"] - state["caught"][chosen])
@@ -315,7 +315,7 @@ class Smidas(StepLearner):
         smidas_loop.settle(*self.arrays(state), int(state["steps"]), self.parameters)
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
-        """Of the last step, as if it had shrunk θ."""
+        """The weights of the last step, as if it had shrunk θ."""
         dual, raised = (np.ascontiguousarray(state[name][:, [lane]].T) for name in ("dual", "raised"))
         scalars, parameters = state["scalars"][:, [lane]], self.parameters[:, [lane]]
         multipliers = smidas_loop.settle(dual, raised, scalars, int(state["steps"]), parameters)

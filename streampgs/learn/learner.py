@@ -50,11 +50,12 @@ class StepChange:
     length_before: float = 1.0
     """The mean ‖x‖² of the rows so far, as a multiple of that of the first ones, and at least 1."""
     length: float = 1.0
-    """That of the rows to come: if they are longer, steps must be shorter."""
+    """The same for the rows to come: if they are longer, steps must be shorter."""
 
 
 class Candidates(ABC):
-    """The specs of a learner's lanes before their first step. The defaults are those of a learner without a race."""
+    """The specs of a learner's lanes before their first step. The defaults are those of a learner that searches for no
+    value."""
 
     grid: ClassVar[tuple[str, ...]] = ()
     """The options that may have several values: each combination is a candidate."""
@@ -80,7 +81,7 @@ class Candidates(ABC):
         return [replace(base, sigma=1.0, own=self.example)] if self.example else []
 
     def searches(self, options: ModelOptions) -> bool:
-        """Whether candidates race until one is left."""
+        """Whether a value is found before the first step, so that one candidate is left."""
         return False
 
     def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:

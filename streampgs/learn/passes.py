@@ -51,7 +51,7 @@ _CONVERGED = 1e-6
 _NONE_HELD = np.empty(0, np.bool_)
 PAIRS = 10
 """So many moves are remembered."""
-# Of the largest second derivative of a loss: its usual mean over rows.
+# The usual mean over rows of the second derivative of a loss, as a share of the largest one.
 _USUAL_CURVATURE = 0.25
 _MOST_PAIRS = 1 << 52
 
@@ -82,7 +82,7 @@ class PassCandidates(Candidates):
 
     @abstractmethod
     def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        """Of the solver's options."""
+        """Every combination of the solver's options."""
 
 
 def safe_step(scale: Scale, sigma: float) -> float:

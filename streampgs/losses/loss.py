@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 Formula = Callable[[float, float, float], float]
-"""Of score, label and shape. Formulas are module-level functions of different names: compiled code is kept by name."""
+"""A function of score, label and shape. Formulas are module-level functions of different names: compiled code is kept by name."""
 
 
 @dataclass(frozen=True)

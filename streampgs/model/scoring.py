@@ -143,7 +143,7 @@ class ShardScores:
         may_be_empty: bool = False,
     ) -> None:
         """`others`: columns to read besides; `keep_unknown`: labels of unknown classes become NaN; `may_be_empty`: a table
-        without rows is no error."""
+        without rows is accepted."""
         self._model, self._sources, self._rows, self._may_be_empty = model, sources, 0, may_be_empty
         located = located_shards(sources)
         surveyed = survey(located.paths, columns, located.logs)

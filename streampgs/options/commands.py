@@ -168,7 +168,7 @@ LabelType = Literal["boolean", "integer", "number", "string"]
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """What is predicted, and how much each row counts."""
+    """The labels to predict, and how much each row counts."""
 
     # fmt: off
     label: str | tuple[str, ...] = option("label", Repeated(of=_COLUMN, always=False, unique=True), COMMON,
@@ -515,7 +515,7 @@ class Resources(Checked):
     window: int | None = option(None, Size(above=True), RESOURCES, "Bytes of rows to mix at once.",
         shown="as much as --memory allows, at most 268MB", command="train")
     cache: Path | None = option(None, FilePath("DIR"), RESOURCES,
-        "Folder for decoded Parquet blocks.",
+        "Folder for decoded Parquet blocks, and for copies of shards in object stores.",
         shown="in the run's folder", command="train")
     cache_limit: int | None = option(None, Size(remedy="give a size like 20GB; 0 caches nothing"), RESOURCES,
         "Largest size of the cache. It decides how finely rows are mixed.", shown="no limit", command="train")

@@ -26,7 +26,7 @@ class Arrival:
     groups: Count
     part: Count = 0
     passes: Annotated[int, Meta(ge=0, le=MOST_PASSES)] = 0
-    """Of the update that has the new groups: parts `part`, `part` + 1, … of the epoch; 0: they join an epoch."""
+    """The passes of the update that has the new groups: parts `part`, `part` + 1, … of the epoch; 0: they join an epoch."""
     replay: Annotated[float, Meta(ge=0.0, le=MOST_REPLAY)] = 0.0
     """How many old rows the update visits for each new one."""
     holds_out: bool = False
@@ -44,7 +44,7 @@ class Arrival:
 
     @property
     def parts(self) -> int:
-        """Of an update: its passes and the one for rows held out."""
+        """The parts of an update: its passes and the one for rows held out."""
         return self.passes + self.holds_out
 
     @property

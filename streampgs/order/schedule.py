@@ -104,7 +104,7 @@ class UpdatePass:
     first_part: int
     """(epoch, first_part) names the update."""
     number: int
-    """Of the pass, from 0."""
+    """The number of the pass, from 0."""
     passes: int
     """Without the pass for rows held out."""
     holds_out: bool
@@ -174,7 +174,7 @@ class Schedule:
         whole = self.whole(cursor)
         rows = live_rows(self.groups.rows[: len(whole)], cursor)
         update = update_at(cursor)
-        # A group without rows is no block: its shard need not be there.
+        # A group without rows has no block: its shard need not be there.
         blocks = np.where(rows > 0, np.where(whole, 1, self.slices[: len(whole)]), 0)
         starts = np.concatenate([[0], np.cumsum(blocks)])
         if update is None:

@@ -64,7 +64,7 @@ class _Delimiter(Text):
 
 @dataclass(frozen=True)
 class PackOptions(Checked):
-    """What is read, and what the shards hold."""
+    """The files to read, and the content of the shards."""
 
     # fmt: off
     kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {', '.join(KINDS)}.",

@@ -64,7 +64,7 @@ def compression_of(path: Path) -> str | None:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Name the file in whatever libraries raise for damage."""
+    """Name the file in errors that libraries raise for damage."""
     try:
         with naming_faults(path):
             yield

@@ -86,7 +86,7 @@ Progress = bool | Literal["auto"]
 _ARRAYS = ("weight", "offset")
 """Options that name a column, or are an array of its values."""
 _PLACE = "place in the data frame"
-"""A column beside the rows of a data frame of pandas: the index is not written, and some rows may be left out."""
+"""A column that is added to the rows of a data frame of pandas: the index is not written, and some rows may be left out."""
 
 
 @public("train", *TRAIN_OPTIONS, required=("run",))

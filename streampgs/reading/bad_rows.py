@@ -1,4 +1,4 @@
-"""Errors about rows that cannot be used: where the row is, what was found, what to do."""
+"""Errors about rows that cannot be used: where the row is, its fault, and what to do."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Group:
         return f"shard '{self.shard.path}', {self.shard.group_name} {self.in_file}"
 
     def origin(self, first: int) -> Origin:
-        """Of rows from number `first` on."""
+        """The origin of the rows from number `first` on."""
 
         def name_of(row: int) -> str:
             place = _place_in_file(self.shard, self.in_file, first + row, self.columns)
@@ -122,7 +122,7 @@ class Group:
 
 
 def _ready(shard: Shard, group: int, rows: int, columns: Columns) -> Iterator[RowBlock]:
-    """Of rows that are lists of features."""
+    """Decode rows that are lists of features."""
     first = 0
     for batch in raw_slices(shard, group, rows, columns):
         with _naming_rows(shard, group, first):

@@ -112,7 +112,7 @@ class Decoders:
 
 
 def _lengths(block: RowBlock, placer: RowPlacer, layout: Layout) -> NDArray[np.int64]:
-    """Of rows among sparse ones; dense rows of wrong lengths are left out."""
+    """The lengths of rows among sparse ones; dense rows of wrong lengths are left out."""
     if block.indices is not None:
         return np.diff(block.bounds)
     return np.full(block.num_rows, placer.width_of(layout) or 0, np.int64)

@@ -1,4 +1,4 @@
-"""What is used again from block to block and from window to window: open files, and memory."""
+"""Open files and memory, which are used again from block to block and from window to window."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class RowShape:
 
 @dataclass
 class RowCounts:
-    """What was found in rows that were visited for the first time."""
+    """Counts over rows that were visited for the first time."""
 
     skipped: Counter[int] = field(default_factory=Counter)
     """How many rows were skipped, by reason."""

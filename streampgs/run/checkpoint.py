@@ -38,7 +38,7 @@ class Kept:
 
     newest: int = 3
     rows: tuple[int, ...] = ()
-    """Those that were written after so many rows are kept, too."""
+    """Checkpoints that were written after so many rows are kept, too."""
     up_to: int = -1
     """So are all that were written after at most so many rows."""
 

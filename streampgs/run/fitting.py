@@ -18,8 +18,8 @@ from streampgs.selection.grid import targets_of
 
 _SHARE = 4  # of the limit: Python, decoders and the model need the rest
 _MANY_CLASSES = 20
-# Of a feature: reading out the weights of one lane takes three vectors for a moment. While lanes are dropped, those that stay
-# are there twice.
+# Memory for a feature: reading out the weights of one lane takes three vectors for a moment. While lanes are dropped, those
+# that stay are there twice.
 _READING_BYTES = 24
 _FEWEST_HASH_BITS = 10
 _IN_RECORD = "its window and its model are recorded: resume it where there is more memory"
@@ -51,7 +51,7 @@ class Fit:
     form: RowForm
     resources: Resources
     forecast_of: Callable[[int, int, int], Forecast]
-    """Of the bytes of the process, the features and the bytes of a feature."""
+    """A function of the bytes of the process, the number of features and the bytes of a feature."""
     process_bytes: int
     resumed: bool
 
@@ -69,7 +69,7 @@ class Fit:
         return forecast
 
     def check(self, specs: Sequence[LaneSpec], features: int) -> None:
-        """Of the first lanes."""
+        """Refuse the first lanes if they do not fit."""
         self.checked(Lanes(specs), features, len(specs) > len(targets_of(self.form.options)))
 
 

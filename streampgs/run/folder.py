@@ -45,6 +45,10 @@ _DEFAULT_KEPT = Kept()
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.spool = path / "spool"
+        """Shards of the rows of a stream."""
+        self.metrics, self.history = path / "metrics.jsonl", path / "history.jsonl"
+        self._record_path, self._catalog_path = path / "run.arrows", path / "catalog.arrows"
 
     @property
     def exists(self) -> bool:
@@ -54,27 +58,6 @@ class RunFolder:
     def was_started(self) -> bool:
         """Whether a trainer has ever locked it: then its contents are ours."""
         return exists(self.path / "lock")
-
-    @property
-    def spool(self) -> Path:
-        """Shards of the rows of a stream."""
-        return self.path / "spool"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def history(self) -> Path:
-        return self.path / "history.jsonl"
-
-    @property
-    def _record_path(self) -> Path:
-        return self.path / "run.arrows"
-
-    @property
-    def _catalog_path(self) -> Path:
-        return self.path / "catalog.arrows"
 
     def refuse_if_taken(self) -> None:
         """A new run needs its own folder. A record without any checkpoint belongs to a run that never trained a row: it

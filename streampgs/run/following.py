@@ -1,4 +1,4 @@
-"""How training goes on while shards arrive: those of a folder that is followed, or those of a stream."""
+"""How training continues while shards arrive: those of a folder that is followed, or those of a stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _joining_place(trainer: Trainer) -> Place:
 
 
 def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
-    """The shards join, if training is at a place where they can, and goes on from there."""
+    """Let the shards join, and training continue from there, if it is at a place where they can."""
     table = trainer.table
     is_at_limit = used_up(trainer.data.record.limits, trainer.meter) is not None
     if is_at_limit or table.schedule.joins_at(table.cursor) != table.cursor:

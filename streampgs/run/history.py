@@ -16,7 +16,7 @@ STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "fa
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
 EVALUATED, INCOMPLETE = "evaluated", "incomplete"
 _MOST_BYTES = 16 << 20
-"""Of the end of the file that is read."""
+"""So many bytes at the end of the file are read."""
 
 
 def utc_now() -> str:

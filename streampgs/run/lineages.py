@@ -47,9 +47,9 @@ LINEAGES = ("long", "recent", "fresh", "first")
 TRAINED = 3
 """So many of them are trained."""
 _FROZEN_BYTES = 16
-"""Of a feature in the models from before the first update and from before the present one."""
+"""Memory for a feature in the models from before the first update and from before the present one."""
 _CHOSEN_BYTES = 96
-"""Of a row of a window, for choosing the rows of each lineage."""
+"""Memory for a row of a window, for choosing the rows of each lineage."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Progress:
     """Where the lineages are."""
 
     update: tuple[Count, Count] | None = None
-    """The update that is going on: its epoch and its first part."""
+    """The present update: its epoch and its first part."""
     begun_pass: Count = 0
     """The last pass that has begun."""
     is_judged: bool = False
@@ -132,7 +132,7 @@ class Progress:
     first_length: float | None = None
     """The mean ‖x‖² of the rows before the first update."""
     length: Annotated[float, Meta(ge=1.0)] = 1.0
-    """That of the newest rows, as a multiple of it."""
+    """The mean ‖x‖² of the newest rows, as a multiple of `first_length`."""
     reached: list[Count] = field(default_factory=lambda: [0] * TRAINED)
     """How many of its rows of the present window each lineage has trained on."""
 
@@ -158,10 +158,10 @@ class Lineages:
         self.sigma_rows: int | None = None
         """For how many rows sigma was found; None: it is not to be found."""
         self.judgement: Judgement | None = None
-        """Of the last update whose rows were judged."""
+        """The judgement in the last update whose rows were judged."""
         self._now = Progress()
         self._rows: PartsOfWindow | None = None
-        """Of the present window, once there was an update."""
+        """The parts of the present window, once there was an update."""
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
@@ -242,7 +242,7 @@ class Lineages:
         return judged
 
     def _begin_epoch(self, window: Window) -> None:
-        """What was learned before counts half in the average of the long lineage, in every epoch after an update."""
+        """In every epoch after an update the earlier steps count half in the average of the long lineage."""
         assert window.span is not None
         epoch = window.span.start.epoch
         if window.span.start.begins_epoch and epoch > self._now.averaged_epoch:
@@ -382,6 +382,6 @@ def bytes_besides(lineages: Lineages, window: Rows, update: UpdatePass | None, w
 
 
 def bytes_of_others(lineages: Lineages) -> int:
-    """Of the arrays that grow with the features, without those of the long lineage."""
+    """The size of the arrays that grow with the features, without those of the long lineage."""
     frozen = lineages.first.nbytes * (1 + lineages.in_update)
     return frozen + sum(lanes.nbytes for lanes in lineages.trained[1:] if len(lanes))

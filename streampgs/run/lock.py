@@ -7,11 +7,10 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from streampgs.base.errors import RunError
 from streampgs.base.faults import repeated
-from streampgs.base.files import open_regular, remove_leftovers
+from streampgs.base.files import lock_if_possible, open_regular, remove_leftovers
 
 UNFINISHED = ".*.arrows.writing"
 """Files that a killed process has not finished."""
@@ -33,7 +32,7 @@ class RunLock:
             folder = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._held.append(repeated(lambda: os.open(self.path.parent, folder)))
             fcntl.flock(self._held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lock_folder(self._held[1])
+            lock_if_possible(self._held[1])  # if not, the file alone must do
         except BlockingIOError as error:
             holder = re.match(r"\d*", os.pread(self._held[0], 32, 0).decode(errors="replace"))
             self._release()
@@ -53,19 +52,8 @@ class RunLock:
         remove_leftovers(self.path.parent, UNFINISHED)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._release()
-
-    @staticmethod
-    def _lock_folder(fd: int) -> None:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # over a network folders may not be lockable; then the file alone must do
 
     def _release(self) -> None:
         while self._held:

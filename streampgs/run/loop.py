@@ -122,7 +122,7 @@ class Loop:
 
     @property
     def _engine(self) -> Engine:
-        """Of the lanes that the run began with: a solver that needs whole epochs has no updates, and so no others."""
+        """The engine of the lanes that the run began with: a solver that needs whole epochs has no updates, and so no others."""
         return self.models.lineages.engines[0]
 
     def _reach(self) -> None:

@@ -105,7 +105,7 @@ _VERSIONS = {
 
 
 def _of_control_groups(root: Path) -> Iterator[Bound]:
-    """Of the group of this process and of all groups around it."""
+    """The bounds of the group of this process and of all groups around it."""
     for kind, folder, top in _group_folders(root):
         version = _VERSIONS[kind]
         for place in (folder, *folder.parents):

@@ -29,7 +29,7 @@ class Pace:
         """Seconds and rows, oldest first."""
 
     def add(self, now: float, rows: int) -> None:
-        """`rows` are trained on at the time `now`. The first sample comes after the first call of the engine."""
+        """`rows` are trained on at the time `now`. The first sample follows the first call of the engine."""
         if self._samples and now - self._samples[-1][0] < _SAMPLE_SECONDS:
             return
         self._samples.append((now, rows))

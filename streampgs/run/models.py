@@ -30,7 +30,7 @@ from streampgs.table.layout import SPARSE
 
 _CENTRING_GROWTH = 1.125
 _MEASURED = 4
-"""Of the rows of the last window of the first epoch, one in so many is judged before it is trained on."""
+"""One in so many rows of the last window of the first epoch is judged before it is trained on."""
 
 
 class Mapping(MapStage):
@@ -49,7 +49,7 @@ class Mapping(MapStage):
         return features if self.map is None else self.map.record.inputs
 
     def features_of(self, form: RowForm) -> int | None:
-        """Those of the model, where they are known before its next row."""
+        """The features of the model, where they are known before its next row."""
         if self.map is None:
             return form.feature_count
         self.grow(form.feature_count or 0)
@@ -101,7 +101,7 @@ class Models(Quality):
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays that grow with the features."""
+        """The size of the arrays that grow with the features."""
         return self.lanes.nbytes + bytes_of_others(self.lineages)
 
     def stages(self) -> list[Stage]:

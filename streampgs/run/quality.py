@@ -99,7 +99,7 @@ class Quality:
         return sum(losses) / weight, accuracy if known else None
 
     def judged(self) -> Judged:
-        """Of the weights that would be returned, when they were last judged."""
+        """Loss and accuracy of the weights that would be returned, when they were last judged."""
         # A judgement of the winner when a race ended is out of date later.
         latest = self.race.latest() if self.race.next_mark is not None else None
         return self._looked or latest or (None, None)

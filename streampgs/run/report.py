@@ -37,7 +37,7 @@ class Status:
     update: str | None
     """The pass of an update; None in an epoch."""
     fraction: float
-    """What is done of the epoch, or of the update."""
+    """The share of the epoch, or of the update, that is done."""
     seconds: float
     """The time of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
@@ -102,11 +102,15 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return as_text(self)
+        facts = _facts(self)
+        width = max(map(len, facts))
+        return "\n".join([_title(self), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return as_html(self)
+        cell = '<td style="text-align:left">'
+        rows = (f"<tr><th>{escape(name)}</th>{cell}{escape(text)}</td></tr>" for name, text in _facts(self).items())
+        return f"<table><caption>{escape(_title(self))}</caption>{''.join(rows)}</table>"
 
     def line(self) -> dict[str, Any]:
         """This call in one flat object for monitors: lists and mappings are their sizes, or the sums of their counts."""
@@ -128,7 +132,7 @@ class Report:
         }
 
     def record(self) -> dict[str, Any]:
-        """For JSON: what was found in the data is at the top level."""
+        """The report for JSON, with the findings in the data at the top level."""
         facts = asdict(self)
         found = facts.pop("found")
         return {**facts, **found}
@@ -138,7 +142,7 @@ _OF_LINE = ("outcome", "stopped_by", "rows", "rows_this_call", "epochs", "dual_s
 
 
 class Observer:
-    """Is told what a session does, and shows nothing. Others override what they show."""
+    """A session calls these methods, which do nothing here. Other observers override those that show something."""
 
     def choices(self, choices: dict[str, str]) -> None:
         """Every choice made for this session, before the first step."""
@@ -185,18 +189,6 @@ class StopRequest:
 
 _MOST_NOTES = 5
 _SMALL_SHARE = 0.005
-
-
-def as_text(report: Report) -> str:
-    facts = _facts(report)
-    width = max(map(len, facts))
-    return "\n".join([_title(report), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
-
-
-def as_html(report: Report) -> str:
-    cell = '<td style="text-align:left">'
-    rows = (f"<tr><th>{escape(name)}</th>{cell}{escape(text)}</td></tr>" for name, text in _facts(report).items())
-    return f"<table><caption>{escape(_title(report))}</caption>{''.join(rows)}</table>"
 
 
 def weights_text(nonzeros: int, zeros: int) -> str:

@@ -24,7 +24,8 @@ from streampgs.base.faults import is_fault, naming_faults, remedy, repeated
 from streampgs.base.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
 
 FORMAT = 5
-"""Of a run's files. It changes whenever an older program could not read them, or they could not be read by a newer one."""
+"""The format of a run's files. It changes whenever an older program could not read them, or a newer one could not read older
+files."""
 _MAGIC = b"spgseal1"
 _TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 _JSON_KEY = b"streampgs"

@@ -38,7 +38,7 @@ SHARDS_OF_SPOOL = 16
 _PAST = 0.75
 """The share of the spool for shards that have been trained on. The rest is for those that wait."""
 _FIRST_ROWS, _FIRST_BYTES = 1 << 14, 1 << 25
-"""Of the first shard, from which the columns are learned."""
+"""The size of the first shard, from which the columns are learned."""
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 20
 _LOOK_SECONDS = 0.1
 _UNFINISHED = ".unfinished"
@@ -78,7 +78,7 @@ def leaving(catalog: Catalog, retired: Collection[int], seed: int, limit: int) -
 
 
 def _rows_wanted(first: int) -> int:
-    """Of the shard that begins with this row."""
+    """How many rows the shard that begins with this row gets."""
     return max(_FIRST_ROWS, first)
 
 

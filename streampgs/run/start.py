@@ -272,7 +272,7 @@ def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
     try:
         yield
     except BadRow as error:
-        if record.spool is not None:  # its file is nobody's to fix
+        if record.spool is not None:  # no user can fix its file
             raise
         raise BadRow(
             error.found,

@@ -107,7 +107,7 @@ def large_model_hints(forecast: Forecast, memory: int, encoding: Encoding | None
 
 
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
-    """What is predicted, and what is still to be chosen."""
+    """The prediction in words, and the choices that are still open."""
     candidates = lanes[::targets]
     parts = [_listed("", (lane.loss for lane in candidates)) + " loss"]
     if options.classes is not None and options.multiclass:
@@ -144,7 +144,7 @@ def _flag(spec: LaneSpec, name: str) -> str:
 
 
 def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:
-    """One note: what was clipped, the columns with the most values first, and an example."""
+    """One note about clipped values: the columns with the most values first, and an example."""
     columns = sorted(counts, key=lambda name: (-counts[name], name))
     if not columns:
         return []
@@ -237,7 +237,7 @@ def waiting_text(shards: int, limit: str, cursor: Cursor, run: Path) -> str:
 def unmoved_text(rows: int, run: Path) -> str:
     """A line search may need more passes than an update has."""
     return (
-        f"{counted(rows, 'row')} visited, but no step was found that improves the model: it is as before; to go on: "
+        f"{counted(rows, 'row')} visited, but no step was found that improves the model: it is as before; to continue: "
         f"{resume_command(run, options='--epochs +3')}"
     )
 

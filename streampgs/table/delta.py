@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError, counted
@@ -25,7 +26,6 @@ from streampgs.formats.format import ShardPath
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
-from streampgs.table.delta_log import Inside, check_log
 from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
@@ -72,7 +72,7 @@ def list_table(source: str) -> DeltaListing:
             "pip install 'streampgs[delta]'",
         ) from None
     if not is_address(source):
-        check_log(Path(source, LOG), source)
+        _check_log(Path(source, LOG), source)
     try:
         return patiently(source, lambda: _listed(deltalake, source))
     except deltalake.exceptions.TableNotFoundError:
@@ -115,8 +115,8 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
 
 
 def _refuse_elsewhere(source: str, paths: Iterable[str]) -> None:
-    """Refuse a path of the log that leads out of the table's folder, by itself or by a link."""
-    inside = Inside(source)
+    """Refuse a path of the log that leads out of the table's folder, directly or by a link."""
+    inside = _Inside(source)
     for path in paths:
         plain = _plain(path)
         if _ELSEWHERE.match(path) or _ELSEWHERE.match(plain) or ".." in plain.split("/") or "\0" in plain:
@@ -186,6 +186,62 @@ def part_of_table(source: str, table: object) -> DataError:
     )
 
 
+# The files of the log, before the package deltalake reads them. It would follow links out of the table, wait for pipes, and
+# end the process at JSON that is nested deeply.
+
+_LARGEST_FILE = 128 << 20
+"""Bytes of a file. deltalake may take 25 bytes of memory for two of them."""
+_CHECKPOINT = ".checkpoint.parquet"
+_DIGITS = 20
+"""The digits of the version that a file's name begins with."""
+
+
+class _Inside:
+    """Which paths stay in a folder when links are followed."""
+
+    def __init__(self, folder: str) -> None:
+        self._root = os.path.realpath(folder)
+        self._folders: dict[str, bool] = {}
+
+    def holds(self, path: str) -> bool:
+        folder = os.path.dirname(path)
+        if folder not in self._folders:
+            self._folders[folder] = self._is_below(folder)
+        return self._folders[folder] and (not os.path.islink(path) or self._is_below(path))
+
+    def _is_below(self, path: str) -> bool:
+        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
+
+
+def _check_log(log: Path, table: str) -> None:
+    """Refuse a log with a file that cannot be read safely. JSON that a checkpoint replaces is not read."""
+    inside, paths = _Inside(table), [log, *log.rglob("*")]
+    newest = max((path.name[:_DIGITS] for path in paths if path.name.endswith(_CHECKPOINT)), default="")
+    for path in paths:
+        if not inside.holds(str(path)):
+            raise _odd(path, "is a link to a place outside the table's folder")
+        if not path.is_dir() and path.suffix != ".parquet" and path.name[:_DIGITS] > newest:
+            _check_json(path)
+
+
+def _check_json(path: Path) -> None:
+    try:
+        with reading(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGEST_FILE:
+                raise _odd(path, f"has {size:,} bytes; at most {_LARGEST_FILE:,} are read")
+            for line in filter(bytes.strip, file):
+                msgspec.json.decode(line, type=msgspec.Raw)  # which makes no values, and stops at 1,000 levels or so
+    except FileNotFoundError:
+        return  # a log is cleaned up while it is read
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise _odd(path, f"cannot be read: {error}") from error
+
+
+def _odd(path: Path, what: str) -> DataError:
+    return DataError(f"'{path}', a part of a Delta table's log, {what}", "restore the table's log")
+
+
 # Changes since a catalog was made.
 
 
@@ -222,7 +278,7 @@ class TableChange:
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
     rewritten: tuple[ShardPath, ...] = ()
-    """Those of the added files that have rows of the known files and no others, if this holds for all rows of the files in
+    """The added files that have rows of the known files and no others, if this holds for all rows of the files in
     `gone`; in the listing's order."""
 
     @property

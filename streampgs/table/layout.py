@@ -180,7 +180,7 @@ def holds_features(schema: pa.Schema) -> bool:
 
 
 def holds_only_features(schema: pa.Schema, taken: Collection[str]) -> bool:
-    """Whether there are no other columns than lists of features and those that have another role."""
+    """Whether all columns are lists of features or have another role."""
     others = set(schema.names) - set(taken) - {name for name in schema.names if is_pandas_index(name)}
     return holds_features(schema) and others <= ({"indices", "values"} if "indices" in schema.names else {"features"})
 

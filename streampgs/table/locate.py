@@ -143,7 +143,7 @@ class Bucket(Tree):
 
 
 def _literal_folder(pattern: str) -> str:
-    """The folder that a pattern begins with, or the folder itself if it is no pattern."""
+    """The folder that a pattern begins with; a text without wildcards is the folder itself."""
     return "/".join(takewhile(lambda part: not has_magic(part), pattern.rstrip("/").split("/")))
 
 

@@ -29,7 +29,7 @@ class LogSchema:
     """The columns of a table with a log, for one of its shards. Folder names do not count then."""
 
     schema: pa.Schema
-    """Of the table. A column that the file does not have is null, except for `constants`."""
+    """The schema of the table. A column that the file does not have is null, except for `constants`."""
     constants: tuple[Constant, ...] = ()
 
     def lacking(self, schema: pa.Schema) -> tuple[Constant, ...]:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.base.errors import RunError
-from streampgs.run.history import append_event, is_cut, read_events
+from streampgs.run.folder import RunFolder
+from streampgs.run.history import is_cut, read_events
 
 
 def line(event: str, rows: int, **facts: Any) -> bytes:
@@ -54,7 +55,7 @@ def test_of_a_huge_file_only_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with open(path, "wb") as file:
         file.truncate(1 << 40)
-    append_event(path, "started", 0, 0)
+    RunFolder(tmp_path).append_event("started", 0, 0)
     assert [event["event"] for event in read_events(path)] == ["started"]
     assert is_cut(path)
 

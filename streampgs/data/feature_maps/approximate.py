@@ -20,7 +20,7 @@ from streampgs.kernels.randomness import key_of
 from streampgs.kernels.rows import Rows
 
 _TABLE_NUMBERS = 1 << 23
-"""Of the projections: features beyond share its rows."""
+"""The most numbers in the table of projections. Features beyond it share its rows."""
 _MOST_ORTHOGONAL = 512
 
 
@@ -30,7 +30,7 @@ class FourierFeatures(FeatureMap):
     def __init__(self, record: MapRecord) -> None:
         super().__init__(record)
         pairs = max(1, record.most // 2)
-        self._width = 2 * pairs
+        self.width = 2 * pairs
         self._most_rows = max(1, _TABLE_NUMBERS // pairs)
         self._key = np.uint64(key_of(record.seed, "kernel features"))
         self._folding = np.uint64(key_of(record.seed, "shared kernel features"))
@@ -51,15 +51,11 @@ class FourierFeatures(FeatureMap):
             self._frequencies = table
 
     @property
-    def width(self) -> int:
-        return self._width
-
-    @property
     def table_bytes(self) -> int:
         return self._frequencies.nbytes
 
     def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
-        pairs = self._width // 2
+        pairs = self.width // 2
         return f"{'cosine' if place < pairs else 'sine'} of projection {place % pairs}"
 
     def grow(self, record: MapRecord) -> None:
@@ -72,7 +68,7 @@ class FourierFeatures(FeatureMap):
 
 
 def monomials(inputs: int, degree: int) -> int:
-    """Of so many features, without the constant."""
+    """How many monomials so many features have, without the constant."""
     return math.comb(inputs + degree, degree) - 1
 
 
@@ -90,6 +86,7 @@ class Monomials(FeatureMap):
     def _extend(self) -> None:
         parents, variables = _monomials(self.record.inputs, self.record.degree, self.record.most)
         self._parents, self._variables = np.array(parents, np.int64), np.array(variables, np.int64)
+        self.width = len(parents)
         self._factors = np.array([self._factor(place) for place in range(len(parents))])
 
     def _powers(self, place: int) -> Counter[int]:
@@ -105,10 +102,6 @@ class Monomials(FeatureMap):
         size, degree = powers.total(), self.record.degree
         orders = math.factorial(size) // math.prod(map(math.factorial, powers.values()))
         return math.sqrt(math.comb(degree, size) * orders * self.record.gamma**size)
-
-    @property
-    def width(self) -> int:
-        return len(self._parents)
 
     @property
     def table_bytes(self) -> int:
@@ -157,14 +150,10 @@ class TensorSketch(FeatureMap):
 
     def __init__(self, record: MapRecord) -> None:
         super().__init__(record)
-        self._width = 1 << (record.most.bit_length() - 1)
+        self.width = 1 << (record.most.bit_length() - 1)
         names = [key_of(record.seed, "sketch", number) for number in range(record.degree)]
         self._keys = np.array(names, np.uint64)
-        self._tables = loops.roots_of_unity(self._width)
-
-    @property
-    def width(self) -> int:
-        return self._width
+        self._tables = loops.roots_of_unity(self.width)
 
     def map_rows(self, window: Rows, out: MappedRows) -> None:
         scale = math.sqrt(self.record.gamma)

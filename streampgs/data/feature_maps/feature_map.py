@@ -37,7 +37,7 @@ class MapRecord:
     """At most so many kernel features."""
     seed: int
     layout: Annotated[str, Meta(pattern="^(sparse|dense)$")]
-    """Of the rows that are mapped."""
+    """The layout of the rows that are mapped."""
     first_inputs: Annotated[int, Meta(ge=0, le=_MOST_INPUTS)]
     """Features of such rows when the run started."""
     inputs: Annotated[int, Meta(ge=0, le=_MOST_INPUTS)]
@@ -51,16 +51,14 @@ class MapRecord:
 
 
 class FeatureMap(ABC):
-    """The kinds of maps override `width`, `map_rows` and `name_of`."""
+    """The kinds of maps set `width`, and override `map_rows` and `name_of`."""
+
+    width: int
+    """The number of kernel features."""
 
     def __init__(self, record: MapRecord) -> None:
         self.record = record
         self._room = _NO_ROWS
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The number of kernel features."""
 
     @property
     def text(self) -> str:

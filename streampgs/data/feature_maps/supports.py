@@ -39,10 +39,6 @@ class Supports(FeatureMap):
         return {"bounds": bounds, "indices": _joined(indices, np.uint32), "values": _joined(values, np.float32)}
 
     @property
-    def width(self) -> int:
-        return len(self._rows)
-
-    @property
     def table_bytes(self) -> int:
         return 4 * int(self._factors.nbytes + self._owners.nbytes)
 
@@ -70,7 +66,8 @@ class Supports(FeatureMap):
             self._rows.append((indices.copy(), values.copy()))
 
     def _arrange(self) -> None:
-        """By feature, for the loop."""
+        """Put the entries in the order of their features, for the loop."""
+        self.width = len(self._rows)
         arrays = self.arrays()
         lengths = np.diff(arrays["bounds"])
         owners = np.repeat(np.arange(len(lengths)), lengths)

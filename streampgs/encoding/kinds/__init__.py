@@ -31,4 +31,4 @@ def of_family(columns: Iterable[Column], family: type[Family]) -> list[tuple[Col
 
 def work_by_column(columns: Iterable[Column], options: EncodingOptions) -> dict[str, float]:
     """By column of the table: the memory for a byte of it while it is encoded."""
-    return {name: kind_of(column).work(column, options) for column in columns for name in column.sources}
+    return {name: kind_of(column).work(options) for column in columns for name in column.sources}

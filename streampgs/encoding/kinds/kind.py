@@ -3,9 +3,9 @@
 A kind is a class without state and one line in the registry (`kinds/__init__.py`). It belongs to a family, which decides
 where its features are and how they get into a row:
 
-- `NumberKind`: a fixed number of features, one value each; they come first.
-- `StringKind`: strings become codes of a code book that all such columns share; they come next.
-- `Vector`: indices and values from the table, without an upper bound; they come last.
+- `NumberKind`: a fixed number of features, one value each; they are the first ones.
+- `StringKind`: strings become codes of a code book that all such columns share; they follow.
+- `Vector`: indices and values from the table, without an upper bound; they are the last ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Row r has the indices and values from offsets[r] to offsets[r + 1]."""
 
 LARGEST_FEATURE = 2**31 - 1
-_USUAL_WORK = 2.0
 COMPACT, BLOCK, HASHED, UNBOUNDED = range(4)
 
 
@@ -113,6 +112,8 @@ class Kind:
     """More such options, which change how a column is encoded: the types that each needs one of, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
+    usual_work: ClassVar[float] = 2.0
+    """See `work`."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 
@@ -130,9 +131,9 @@ class Kind:
         """`alone`: the table has no other columns, whose scales could be compared with those of this one."""
         return column
 
-    def work(self, column: Column, options: EncodingOptions) -> float:
-        """Bytes of memory for a byte of the column while it is encoded."""
-        return _USUAL_WORK
+    def work(self, options: EncodingOptions) -> float:
+        """Bytes of memory for a byte of a column while it is encoded."""
+        return self.usual_work
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         """Whether the sample shows anything but nulls."""

@@ -23,14 +23,13 @@ MOST_STANDARDIZED = 1 << 17
 _BLOCK_VALUES = 1 << 21
 _OFF_CENTRE = 10.0  # so are those whose mean is more standard deviations away from 0
 
-_WORK = 5.0  # bytes of memory for a byte of a column
-
 
 class List(NumberKind):
     name, plural = "list", "lists"
     section = BLOCK
     takes = (types.LIST,)
     fault = WIDTH_DIFFERS
+    usual_work = 5.0
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         matrices = _matrices(arrays_of(sample, column.name))
@@ -46,9 +45,6 @@ class List(NumberKind):
             return found
         standards = [standard(values[~np.isnan(values)]) for block in _blocks(matrices) for values in block.T]
         return replace(found, centre=tuple(c for c, _ in standards), scale=tuple(s for _, s in standards))
-
-    def work(self, column: Column, options: EncodingOptions) -> float:
-        return _WORK
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(np.diff(types.lists_of(array)[0]).any() for array in arrays_of(sample, column.name))

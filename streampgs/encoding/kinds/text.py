@@ -24,9 +24,10 @@ _NO_RARITY = np.empty(0, np.float32)
 PIECE_TOKENS = 1 << 19
 """At a time; each takes some twenty bytes."""
 _LARGEST_ROW = 1 << 30
-"""Of a table in memory, in bytes or tokens: the loops count with 32 bits. Rows of files are limited by the memory budget."""
+"""The largest row of a table in memory, in bytes or tokens: the loops count with 32 bits. Rows of files are limited by the
+memory budget."""
 _WORDS_PER_BYTE = 0.25
-_ENTRY_WORK, _LIST_WORK = 16.0, 4.0  # bytes for a token of a text, and for a byte of a list of tokens
+_ENTRY_WORK = 16.0  # bytes for a token of a text
 
 
 class TokenList(BagKind):
@@ -35,13 +36,11 @@ class TokenList(BagKind):
     name, plural = "token list", "token lists"
     takes: ClassVar[tuple[str, ...]] = (types.TOKENS,)
     has_rarity = True
+    usual_work = 4.0
 
     def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
         for piece in self._row_pieces(column, array, options):
             yield from self.whole(column, piece, options)
-
-    def work(self, column: Column, options: EncodingOptions) -> float:
-        return _LIST_WORK
 
     def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         rarity = book.rarities.get(column.name, _NO_RARITY)
@@ -68,7 +67,7 @@ class TokenList(BagKind):
         return PIECE_TOKENS
 
     def sizes(self, array: pa.Array) -> NDArray[np.int64]:
-        """Of each row; in the unit of `piece_size`."""
+        """The size of each row, in the unit of `piece_size`."""
         return np.diff(types.lists_of(array)[0])
 
     def whole(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
@@ -82,7 +81,7 @@ class Text(TokenList):
     takes = ()
     option, allowed, remedy = "text", (types.STRING, types.BINARY), "text is in columns of strings"
 
-    def work(self, column: Column, options: EncodingOptions) -> float:
+    def work(self, options: EncodingOptions) -> float:
         return 1.0 + _ENTRY_WORK * _tokens_per_byte(options)
 
     def piece_size(self, options: EncodingOptions) -> int:

@@ -30,7 +30,6 @@ from streampgs.kernels.encoder_loop import merged_bags
 from streampgs.options.commands import EncodingOptions
 
 _PAIR = ("indices", "values")
-_VECTOR_WORK, _MAP_WORK = 6.0, 4.0  # bytes of memory for a byte of a column
 _Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
 """Offsets, indices, values, and the rows with unequal numbers of indices and values."""
 
@@ -40,6 +39,7 @@ class Vector(Kind):
     section = UNBOUNDED
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
+    usual_work = 6.0
 
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
@@ -55,9 +55,6 @@ class Vector(Kind):
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         there = (batch for batch in sample if is_there(column, batch))
         return scaled(column, options, [_parts(column, batch)[2] for batch in there], sample, alone)
-
-    def work(self, column: Column, options: EncodingOptions) -> float:
-        return _VECTOR_WORK
 
     def name_of(self, column: Column, place: int) -> str:
         return f"{column.name}[{place}]"
@@ -130,13 +127,11 @@ def _indices(array: pa.Array) -> NDArray[np.int64]:
 class Map(BagKind):
     name, plural = "map", "maps"
     takes = (types.MAP,)
+    usual_work = 4.0
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         found = [types.pairs_of(array) for array in arrays_of(sample, column.name)]
         return scaled(column, options, [types.floats_of(weights) for _, _, weights in found], sample, alone)
-
-    def work(self, column: Column, options: EncodingOptions) -> float:
-        return _MAP_WORK
 
     def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
         offsets, keys, _ = types.pairs_of(array)

@@ -32,7 +32,7 @@ class Metric:
     sums: Callable[[Task, Size], Sums]
     """The same object for metrics that share their sums."""
     attribute: str
-    """Of these sums: a number, or another JSON value; None if these rows have no value."""
+    """An attribute of these sums: a number, or another JSON value; None if these rows have no value."""
     baseline: Callable[[Labels], float | None] | None = None
     """What the best constant prediction gets."""
     lists_classes: bool = False
