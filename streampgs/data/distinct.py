@@ -102,5 +102,4 @@ def visits(weights: Floats) -> Ints:
         unit = max(1.0, float(weights.sum()) / most)
     else:
         unit = _HUGE * float(weights.mean())
-    times: Ints = np.maximum(1, np.rint(weights / unit)).astype(np.int64)
-    return times
+    return np.asarray(np.maximum(1, np.rint(weights / unit)), np.int64)

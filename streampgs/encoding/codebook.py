@@ -96,12 +96,10 @@ class Codebook:
 
     def keys(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Two hashes in one number: strings of a namespace have the same key only if they are equal."""
-        keys: NDArray[np.uint64] = wide_keys(*self._hashes(tokens))
-        return keys
+        return np.asarray(wide_keys(*self._hashes(tokens)))
 
     def pair_keys(self, first: Codes, second: Codes, namespace: str) -> NDArray[np.uint64]:
-        keys: NDArray[np.uint64] = wide_keys(*self._pair_hashes(first, second, namespace))
-        return keys
+        return np.asarray(wide_keys(*self._pair_hashes(first, second, namespace)))
 
     def hashes_of(self, array: pa.Array, namespace: str) -> Codes:
         """The hash of each value, for values of any type."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import composite_loop as loops
-from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Continuation, StepChange
@@ -106,6 +105,7 @@ class Composite(DualAverager):
 
     Options: ClassVar[type] = CompositeOptions
     candidates: ClassVar[Candidates] = CompositeCandidates()
+    steps_for = staticmethod(loops.steps_for)
     continuation: ClassVar[Continuation] = CompositeContinuation()
     remedy_of_divergence = "give a larger --t0 or --sigma, or scale the features or the weights of rows down"
 
@@ -144,9 +144,6 @@ class Composite(DualAverager):
         require(bool((state["known"] <= state["steps"]).all()), "sums of steps to come")
 
     # Steps.
-
-    def steps(self) -> Steps:
-        return loops.steps_for(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["numbers"], NOTHING, state["sums"]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import entropic_loop as loops
-from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
@@ -74,6 +73,7 @@ class Entropic(DualAverager):
 
     Options: ClassVar[type] = EntropicOptions
     candidates: ClassVar[Candidates] = EntropicCandidates()
+    steps_for = staticmethod(loops.steps_for)
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
@@ -87,9 +87,6 @@ class Entropic(DualAverager):
         }
         for column, s in enumerate(specs):
             self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, s.own.ball
-
-    def steps(self) -> Steps:
-        return loops.steps_for(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["dual"], state["iterate_sum"], NOTHING

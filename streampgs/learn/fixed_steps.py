@@ -25,7 +25,7 @@ from streampgs.base.checks import require
 from streampgs.base.errors import OptionError
 from streampgs.kernels import fixed_steps_loop as loops
 from streampgs.kernels import smidas_loop
-from streampgs.kernels.row_steps import STEP, Steps
+from streampgs.kernels.row_steps import STEP
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, RowLearner, Stops
@@ -155,6 +155,7 @@ class Sgd(StepLearner):
 
     Options: ClassVar[type] = SgdOptions
     candidates: ClassVar[Candidates] = SgdCandidates()
+    steps_for = staticmethod(loops.sgd_steps)
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs, loops.PARAMETERS)
@@ -170,9 +171,6 @@ class Sgd(StepLearner):
             **self.stretches.fields,
         }
         self.parameters[loops.DECAY] = [1.0 - s.own.step * s.sigma for s in specs]
-
-    def steps(self) -> Steps:
-        return loops.sgd_steps(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["dual"], state["iterate_sum"], state["scalars"]
@@ -202,6 +200,7 @@ class TruncatedGradient(StepLearner):
 
     Options: ClassVar[type] = L1StepOptions
     candidates: ClassVar[Candidates] = L1StepCandidates()
+    steps_for = staticmethod(loops.truncated_steps)
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs, loops.PARAMETERS)
@@ -213,9 +212,6 @@ class TruncatedGradient(StepLearner):
             **self.stretches.fields,
         }
         self.parameters[loops.SHRINK] = [s.own.step * s.scaled_l1 for s in specs]
-
-    def steps(self) -> Steps:
-        return loops.truncated_steps(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["weights"], state["caught"], NOTHING
@@ -280,6 +276,7 @@ class Smidas(StepLearner):
 
     Options: ClassVar[type] = SmidasOptions
     candidates: ClassVar[Candidates] = SmidasCandidates()
+    steps_for = staticmethod(smidas_loop.steps_for)
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs, smidas_loop.PARAMETERS)
@@ -299,9 +296,6 @@ class Smidas(StepLearner):
         }
         self.parameters[smidas_loop.SHRINK] = [s.own.step * s.scaled_l1 for s in specs]
         self.parameters[smidas_loop.POWER], self.parameters[smidas_loop.EVERY] = q, self.spec.own.shrink_every
-
-    def steps(self) -> Steps:
-        return smidas_loop.steps_for(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         """Each lane's numbers are neighbours: shrinking goes over all of them."""

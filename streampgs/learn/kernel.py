@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import require
 from streampgs.kernels import support_loop as loops
-from streampgs.kernels.row_steps import Steps
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
@@ -65,6 +64,7 @@ class KernelSolver(DualAverager):
 
     Options: ClassVar[type] = KernelSolverOptions
     candidates: ClassVar[Candidates] = KernelCandidates()
+    steps_for = staticmethod(loops.steps_for)
     remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
@@ -82,9 +82,6 @@ class KernelSolver(DualAverager):
         }
         self.parameters[loops.SIGMA] = [s.sigma for s in specs]
         self.parameters[loops.T0] = [s.own.t0 for s in specs]
-
-    def steps(self) -> Steps:
-        return loops.steps_for(self.spec.layout)
 
     def arrays(self, state: State) -> tuple[Array, Array, Array]:
         return state["dual"].T, state["iterate_sum"].T, state["multiplier_sum"]

@@ -347,9 +347,12 @@ class RowLearner(Learner):
         super().__init__(specs)
         self.parameters = target_parameters(self.columns, parameters)
 
-    @abstractmethod
+    steps_for: ClassVar[Callable[[str], Steps]]
+    """Gives the steps on rows of a layout."""
+
     def steps(self) -> Steps:
-        """What it does in a step."""
+        """The parts of a step, for the loop."""
+        return type(self).steps_for(self.spec.layout)
 
     @abstractmethod
     def arrays(self, state: State) -> tuple[Array, Array, Array]:

@@ -159,14 +159,12 @@ def sigmas_of(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> 
 
 
 def sigma_unit(scale: Scale, mean_squared_norm: float) -> float:
-    unit: float = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
-    return unit
+    return scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
 
 
 def usual_sigma(scale: Scale, mean_squared_norm: float) -> float:
     """Where σ is not searched for: small enough to have little effect."""
-    sigma: float = USUAL_SIGMA * sigma_unit(scale, mean_squared_norm)
-    return sigma
+    return float(USUAL_SIGMA * sigma_unit(scale, mean_squared_norm))
 
 
 def _own(

@@ -277,8 +277,7 @@ def cloud(seed: int, features: int) -> Cloud:
     def covariance_times(vector: Floats) -> Floats:
         # Not by @: the order of a BLAS sum depends on the machine and its threads.
         strengths = (loadings * vector).sum(axis=1, keepdims=True)
-        product: Floats = own**2 * vector + (strengths * loadings).sum(axis=0)
-        return product
+        return np.asarray(own**2 * vector + (strengths * loadings).sum(axis=0))
 
     direction = _normals_for(seed, _DIRECTION, features)
     direction /= math.sqrt((direction * covariance_times(direction)).sum())

@@ -34,7 +34,7 @@ from streampgs.encoding.rows import (
     width_of,
 )
 from streampgs.encoding.sizes import parts, row_bytes
-from streampgs.expressions.expression import selected
+from streampgs.expressions.expression import columns_by_name, selected
 from streampgs.formats.allowance import allowance, memory_for_row
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
@@ -126,7 +126,7 @@ def _ready(shard: Shard, group: int, rows: int, columns: Columns) -> Iterator[Ro
     first = 0
     for batch in raw_slices(shard, group, rows, columns):
         with _naming_rows(shard, group, first):
-            yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), columns)
+            yield rows_of_table(columns_by_name(batch), columns)
         first += batch.num_rows
 
 
@@ -176,7 +176,7 @@ def refuse_long_rows(shard: Shard, group: int, first: int, batch: pa.RecordBatch
     most = max(_ENCODED_BATCH_BYTES, allowance())
     for part, size in parts(batch, most, work=work):
         if size > most:
-            bytes_of = dict(zip(part.schema.names, map(_bytes_of_row, part.columns), strict=True))
+            bytes_of = dict(zip(part.schema.names, (int(row_bytes(column)[0]) for column in part.columns), strict=True))
             largest = max(bytes_of, key=lambda name: bytes_of[name] * work.get(name, 1.0))
             raise DataError(
                 f"shard '{shard.path}', {shard.group_name} {group}, row {first}: column '{largest}' has "
@@ -185,10 +185,6 @@ def refuse_long_rows(shard: Shard, group: int, first: int, batch: pa.RecordBatch
                 f"column out with `--ignore {largest}`",
             )
         first += part.num_rows
-
-
-def _bytes_of_row(column: pa.Array) -> int:
-    return int(row_bytes(column)[0])
 
 
 def _encoded_batch(encoder: Encoder, batch: pa.RecordBatch, shard: Shard, columns: Columns) -> RowBlock:
@@ -207,8 +203,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
     """The columns of a batch, and those in the names of folders or in the table's log."""
-    own = dict(zip(batch.schema.names, batch.columns, strict=True))
-    return own | partition_columns(shard.layout.partitions, batch.num_rows)
+    return columns_by_name(batch) | partition_columns(shard.layout.partitions, batch.num_rows)
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -372,5 +367,4 @@ def _aligned_values(lists: pa.Array, bounds: Ints, faults: NDArray[np.uint8]) ->
     source[np.repeat(differ, lengths)] = -1
     if not values.size:
         return np.zeros(int(bounds[-1]), values.dtype)
-    aligned: NDArray[np.generic] = np.where(source >= 0, values[np.maximum(source, 0)], 0).astype(values.dtype)
-    return aligned
+    return np.asarray(np.where(source >= 0, values[np.maximum(source, 0)], 0), values.dtype)

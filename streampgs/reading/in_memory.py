@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def batches_of(source: Any, labels: Any = None, added: Mapping[str, Any] | None 
     elif hasattr(source, "tocsr"):
         batches = _sparse(source)
     else:
-        batches = _tabular(source)
+        batches = chain.from_iterable(map(sliced, _record_batches(source)))
     columns = {**({} if labels is None else {"label": labels}), **(added or {})}
     return with_columns(batches, columns) if columns else batches
 
@@ -94,11 +95,6 @@ def _sparse(matrix: Any) -> Iterator[pa.RecordBatch]:
         matrix.data.itemsize + matrix.indices.itemsize,
         "the sparse matrix",
     )
-
-
-def _tabular(source: Any) -> Iterator[pa.RecordBatch]:
-    for batch in _record_batches(source):
-        yield from sliced(batch)
 
 
 def _record_batches(source: Any) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from shlex import quote
@@ -173,20 +174,16 @@ class RunFolder:
     def sync(self) -> None:
         """Make the names durable that a killed trainer may have left: the checkpoint that a run continues from must not
         disappear."""
-        try:
+        with _naming_faults(self.path):
             sync_folder(self.path)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
 
     # Lines of JSON.
 
     def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
         """Add a line that survives a crash of the machine."""
         line = {"time": utc_now(), "event": event, "rows": rows, "t": steps, **facts}
-        try:
+        with _naming_faults(self.history):
             append_line(self.history, json.dumps(line, allow_nan=False), durable=True)
-        except OSError as error:
-            raise _unwritable(self.history, error) from error
 
     def events(self, last: int | None = None) -> list[dict[str, Any]]:
         """The run's history, oldest event first, or its last events."""
@@ -198,17 +195,16 @@ class RunFolder:
         return (events[-1]["rows"], events[-1]["t"]) if events else (0, 0)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        try:
+        with _naming_faults(self.metrics):
             append_line(self.metrics, json.dumps(finite_or_null(record), allow_nan=False))
-        except OSError as error:
-            raise _unwritable(self.metrics, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"'{path}' cannot be written: {error.strerror or error}",
-        remedy(error),
-    )
+@contextmanager
+def _naming_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be written: {error.strerror or error}", remedy(error)) from error
 
 
 def finite_or_null(value: Any) -> Any:

@@ -35,7 +35,6 @@ from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.options.commands import KEEP, Resources
 from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import USUAL_UPDATES
-from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.cache import remove_unused
 from streampgs.reading.loader import refuse_unreadable
@@ -64,13 +63,6 @@ class ShardInput:
     @property
     def form(self) -> RowForm:
         return RowForm(self.table.options, self.table.encoding, self.table.catalog.kind)
-
-    @property
-    def cursor(self) -> Cursor:
-        return self.table.cursor
-
-    def with_record(self, record: RunRecord) -> ShardInput:
-        return replace(self, record=record)
 
     def source(self, rules: RowRules) -> Source:
         record, table = self.record, self.table

@@ -16,8 +16,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -243,19 +243,15 @@ class _Shard:
         self.rows = 0
         self._folder, self._first = folder, first
         self._most_rows = _rows_wanted(first)
-        try:
+        with self._naming_faults():
             self._file: BinaryIO = os.fdopen(new_file(folder / _UNFINISHED), "wb")
-        except OSError as error:
-            raise self._unwritable(error) from error
         self._writer = pa.ipc.new_file(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> int:
         """As many rows as have room, and their number."""
         rows = min(int(batch.num_rows), self._most_rows - self.rows)
-        try:
+        with self._naming_faults():
             self._writer.write_batch(batch.slice(0, rows))
-        except OSError as error:
-            raise self._unwritable(error) from error
         self.rows += rows
         return rows
 
@@ -266,19 +262,21 @@ class _Shard:
     def finished(self) -> Path:
         """The shard under its name, complete on disk."""
         path = self._folder / f"rows-{self._first:015d}-{self._first + self.rows:015d}.arrow"
-        try:
+        with self._naming_faults():
             self._writer.close()
             self._file.flush()
             os.fsync(self._file.fileno())
             os.rename(self._folder / _UNFINISHED, path)
             self._file.close()
             sync_folder(self._folder)
-        except OSError as error:
-            raise self._unwritable(error) from error
         return path
 
-    def _unwritable(self, error: OSError) -> RunError:
-        return RunError(
-            f"the spool '{self._folder}' cannot be written: {error.strerror or error}",
-            f"{remedy(error)}; or start a new run with a smaller --spool, or --run on a larger disk",
-        )
+    @contextmanager
+    def _naming_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"the spool '{self._folder}' cannot be written: {error.strerror or error}",
+                f"{remedy(error)}; or start a new run with a smaller --spool, or --run on a larger disk",
+            ) from error

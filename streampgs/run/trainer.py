@@ -76,7 +76,7 @@ class Trainer(Loop):
     def worker(self) -> Worker:
         """It reads the present data."""
         if self._worker is None:
-            self._worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.cursor)
+            self._worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.table.cursor)
             self.meter.watch(self._worker.source)
         return self._worker
 
@@ -86,7 +86,7 @@ class Trainer(Loop):
 
     @property
     def cursor(self) -> Cursor:
-        return self.data.cursor if self._worker is None else self._worker.cursor
+        return self.data.table.cursor if self._worker is None else self._worker.cursor
 
     @property
     def table(self) -> Table:
@@ -175,7 +175,7 @@ class Trainer(Loop):
         begun = record.with_update(update.epoch, update.first_part, self.meter.rows)
         if begun is not record:
             self.save()
-            self.data = self.data.with_record(begun)
+            self.data = replace(self.data, record=begun)
 
     def _begin(self, window: Window) -> None:
         begins = not self.models.started or self.models.changes_sigma
@@ -221,7 +221,7 @@ class Trainer(Loop):
 
     def accept(self) -> None:
         """The resume is no longer on trial."""
-        self.data = self.data.with_record(replace(self.data.record, trial=None))
+        self.data = replace(self.data, record=replace(self.data.record, trial=None))
         self.save()
 
     def _sections(self) -> dict[str, Any]:

@@ -58,10 +58,6 @@ class FourierFeatures(FeatureMap):
         pairs = self.width // 2
         return f"{'cosine' if place < pairs else 'sine'} of projection {place % pairs}"
 
-    def grow(self, record: MapRecord) -> None:
-        super().grow(record)
-        self._extend()
-
     def map_rows(self, window: Rows, out: MappedRows) -> None:
         # The table may be longer than the features that are known, but never shorter.
         loops.fourier_rows(*self.entries(window), self.record.inputs, self._frequencies, self._folding, out)
@@ -110,10 +106,6 @@ class Monomials(FeatureMap):
     def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
         named = ((name_of_input(feature), power) for feature, power in sorted(self._powers(place).items()))
         return " × ".join(name if power == 1 else f"{name}^{power}" for name, power in named)
-
-    def grow(self, record: MapRecord) -> None:
-        super().grow(record)
-        self._extend()
 
     def map_rows(self, window: Rows, out: MappedRows) -> None:
         loops.polynomial_rows(

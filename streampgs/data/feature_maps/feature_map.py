@@ -93,6 +93,10 @@ class FeatureMap(ABC):
     def grow(self, record: MapRecord) -> None:
         """The rows have more features than before."""
         self.record = record
+        self._extend()
+
+    def _extend(self) -> None:
+        """Extend the tables of the map to the features of the record, if it has any."""
 
     # The rest is the same for all.
 

@@ -46,8 +46,7 @@ class Category(CodeKind):
         places = array.indices
         if places.null_count:
             places = places.cast(pa.int64()).fill_null(len(codes) - 1)
-        found: NDArray[np.uint32] = codes[types.raw_values(places)]
-        return found
+        return np.asarray(codes[types.raw_values(places)])
 
     def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
         array = types.leaf(arrays, column.name)

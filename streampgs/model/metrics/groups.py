@@ -74,8 +74,7 @@ class GroupMetrics:
     def _codes(self, values: pa.Array) -> NDArray[np.int64]:
         coded = pc.dictionary_encode(values, null_encoding="encode")
         numbers = [self._number_of(group_value(value)) for value in coded.dictionary.to_pylist()]
-        codes: NDArray[np.int64] = np.array(numbers, np.int64)[np.asarray(coded.indices)]
-        return codes
+        return np.asarray(np.array(numbers, np.int64)[np.asarray(coded.indices)])
 
     def _number_of(self, value: Any) -> int:
         key = (type(value), value)  # True equals 1

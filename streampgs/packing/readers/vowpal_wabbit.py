@@ -33,8 +33,8 @@ def _parsed(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     label, weight, base = _groups(heads, _HEAD, "no 'label [weight [base]] [tag]' before the bar")
     fields = [pa.field("label", pa.float64())]
     columns = [numbers(label, "the label is not a number")]
-    weights = _number_or_one(weight, "a weight is not a number")
-    _number_or_one(base, "a weight is not a number")
+    weights = _weights(weight)
+    _weights(base)
     if pc.any(pc.not_equal(weight, "")).as_py() or "weight" in schema.names:
         fields.append(pa.field("weight", pa.float64()))
         columns.append(weights)
@@ -52,8 +52,9 @@ def _groups(texts: Any, pattern: str, reason: str) -> list[Any]:
     return groups
 
 
-def _number_or_one(texts: Any, reason: str) -> Any:
-    return numbers(pc.if_else(pc.equal(texts, ""), "1", texts), reason)
+def _weights(texts: Any) -> Any:
+    """The numbers; 1 in place of an empty text."""
+    return numbers(pc.if_else(pc.equal(texts, ""), "1", texts), "a weight is not a number")
 
 
 def _features(bodies: Any, schema: pa.Schema) -> Iterator[tuple[pa.Field, pa.Array]]:
@@ -67,7 +68,7 @@ def _features(bodies: Any, schema: pa.Schema) -> Iterator[tuple[pa.Field, pa.Arr
     pieces = pc.list_value_length(parts)
     name, last = parts.flatten().take(parts.offsets[:-1]), parts.flatten().take(pc.subtract(parts.offsets[1:], 1))
     all_of(pc.and_(pc.less_equal(pieces, 2), pc.not_equal(name, "")), "a feature is not name or name:value")
-    factors = _number_or_one(factor, "a weight is not a number").take(space_of)
+    factors = _weights(factor).take(space_of)
     value = numbers(pc.if_else(pc.equal(pieces, 1), "1", last), "a value is not a number")
     values = pc.multiply(factors, value)
     row_of = pc.list_parent_indices(spaces).take(space_of).to_numpy()

@@ -19,6 +19,7 @@ from streampgs.encoding.kinds.kind import Arrays
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import RowBlock
+from streampgs.expressions.expression import columns_by_name
 from streampgs.kernels.rows import Rows
 from streampgs.model.scoring import TABLE
 from streampgs.options.commands import EncodingOptions, ModelOptions
@@ -163,7 +164,7 @@ class Features:
         encoder, first = Encoder(self.encoding), 0
         for batch in given.to_batches(_BATCH_ROWS):
             numbers = np.arange(first, first + batch.num_rows)
-            yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), numbers, self.inputs)
+            yield _checked(encoder.encode(columns_by_name(batch), batch.num_rows, (), None), numbers, self.inputs)
             first += batch.num_rows
 
 
@@ -246,7 +247,7 @@ def matrix_of(given: Any) -> Any:
 def sample_of(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> list[Arrays]:
     """A random sample of the rows that are counted."""
     some = _rows_in(table, _sampled(counted, options.hash_seed))
-    return [_arrays(batch) for batch in some.to_batches(_BATCH_ROWS)]
+    return [columns_by_name(batch) for batch in some.to_batches(_BATCH_ROWS)]
 
 
 def _sampled(counted: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
@@ -268,10 +269,6 @@ def _rows_in(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 # Batches.
-
-
-def _arrays(batch: pa.RecordBatch) -> Arrays:
-    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def _columns_of(matrix: NDArray[Any]) -> Arrays:
