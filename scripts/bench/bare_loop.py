@@ -40,9 +40,7 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
 def lanes_for(options: ModelOptions, window: Window, layout: str) -> Lanes:
     """A lane for each candidate, as a run whose first window this is."""
     features = window.features
-    return Lanes(
-        lanes_of(candidates_of(options, window, layout, len(window), features, 1), [Target("label")]), features
-    )
+    return Lanes(lanes_of(candidates_of(options, window, layout, len(window), features), [Target("label")]), features)
 
 
 def bare_rows_per_second(

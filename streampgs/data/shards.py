@@ -138,17 +138,12 @@ class ShardSource:
 
 
 class TableInMemory(ShardSource):
-    """A window has all rows of an epoch. They are read once, and kept in the order of the table."""
+    """A window has all rows of an epoch: the schedule has windows of the whole table. They are read once, and kept in the
+    order of the table."""
 
-    def __init__(
-        self, catalog: Catalog, schedule: Schedule, rules: RowRules, cursor: Cursor, reading: Reading, seed: int
-    ) -> None:
-        """`schedule`: with windows of the whole table."""
-        super().__init__(catalog, schedule, rules, cursor, reading)
-        self._seed = seed
-        self._rows: Rows | None = None
-        self._groups: NDArray[np.int64] = np.empty(0, np.int64)
-        """The groups of the rows."""
+    _rows: Rows | None = None
+    _groups: NDArray[np.int64] = np.empty(0, np.int64)
+    """The groups of the rows."""
 
     def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         start = cursor.at_row(0)

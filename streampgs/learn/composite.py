@@ -70,8 +70,8 @@ class CompositeCandidates(PgsCandidates):
             for spec in plain
         ]
 
-    def count(self, options: ModelOptions, targets: int) -> int:
-        sigmas = super().count(options, targets) if options.sigma != "auto" or self.searches(options) else 1
+    def count(self, options: ModelOptions) -> int:
+        sigmas = super().count(options) if options.sigma != "auto" or self.searches(options) else 1
         return len(values_of(options.l1)) * sigmas
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:

@@ -81,7 +81,7 @@ class CoordinateCandidates(Candidates):
                 "give a --sigma above 0, or a small --l1 like 1e-9; or use `--solver l-bfgs`",
             )
         base = replace(base, intercept=1.0 if options.intercept != 0.0 else 0.0)
-        holds_out = self.count(options, 1) * len(options.losses) > 1 and not options.validation
+        holds_out = self.count(options) * len(options.losses) > 1 and not options.validation
         sigmas = [0.0 if sigma == "auto" else float(sigma) for sigma in values_of(options.sigma)]
         return [
             replace(base, sigma=sigma, own=CoordinateOptions(float(l1), options.beta, holds_out))

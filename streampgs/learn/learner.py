@@ -72,7 +72,7 @@ class Candidates(ABC):
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
 
-    def count(self, options: ModelOptions, targets: int) -> int:
+    def count(self, options: ModelOptions) -> int:
         """How many candidates of one loss and one norm there are at most."""
         return math.prod(len(values_of(getattr(options, name))) for name in self.grid)
 

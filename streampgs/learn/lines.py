@@ -46,18 +46,11 @@ class Scale:
     """How large rows, losses and labels are, from a sample of rows in visiting order, which is random."""
 
     def __init__(
-        self,
-        options: ModelOptions,
-        lines: Rows,
-        loss: str,
-        rows: int,
-        features: int,
-        targets: int,
-        judged_on: JudgedOn,
+        self, options: ModelOptions, lines: Rows, loss: str, rows: int, features: int, judged_on: JudgedOn
     ) -> None:
         """An epoch has `rows` rows."""
         self._options, self._lines = options, lines
-        self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
+        self.loss, self.rows, self.features = LOSSES[loss], rows, features
         self.whole = judged_on == "table"
         """Whether the lines are all rows, which are visited many times."""
         self.sample = LabelSample(lines)

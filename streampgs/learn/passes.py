@@ -257,7 +257,7 @@ class LbfgsCandidates(PassCandidates):
         own = PassOptions(scale.mean_loss_at_zero())
         return [replace(base, sigma=sigma, own=own) for sigma in _sigmas(options, scale)]
 
-    def count(self, options: ModelOptions, targets: int) -> int:
+    def count(self, options: ModelOptions) -> int:
         return len(values_of(options.sigma)) if options.sigma != "auto" else len(WHOLE_LADDER)
 
     def searches(self, options: ModelOptions) -> bool:

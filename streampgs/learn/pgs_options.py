@@ -70,7 +70,7 @@ class PgsCandidates(Candidates):
                     found.append(replace(base, norm=norm, sigma=sigma, intercept=scale.intercept(norm), own=own))
         return found
 
-    def count(self, options: ModelOptions, targets: int) -> int:
+    def count(self, options: ModelOptions) -> int:
         """How many σ there are."""
         return len(values_of(options.sigma)) if options.sigma != "auto" else len(SIGMA_LADDER)
 

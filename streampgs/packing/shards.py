@@ -29,7 +29,6 @@ _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress 
 
 @dataclass(frozen=True)
 class Shard:
-    name: str
     rows: int
     file_bytes: int
 
@@ -135,21 +134,14 @@ def written(
                     writer.write_batch(block)
                     rows, size = rows + block.num_rows, size + block.nbytes
                     rest = rest.slice(taken) if taken < rest.num_rows else next(blocks, None)
-            shards.append(Shard(name, rows, file.tell()))
+            shards.append(Shard(rows, file.tell()))
     return shards
 
 
-def write_shards(
-    batches: Iterable[pa.RecordBatch],
-    out: Path,
-    *,
-    format: str = "arrow",
-    rows_per_shard: int | None = None,
-    block_bytes: int = DEFAULT_BLOCK_BYTES,
-) -> list[Shard]:
-    """Write record batches of one schema into the folder `out`, which must be absent or empty."""
+def write_shards(batches: Iterable[pa.RecordBatch], out: Path, rows_per_shard: int | None = None) -> list[Shard]:
+    """Write record batches of one schema as Arrow shards into the folder `out`, which must be absent or empty."""
     with complete_or_absent(Path(out)) as staging:
-        return written(_of_one_schema(batches), staging, format, rows_per_shard, block_bytes)
+        return written(_of_one_schema(batches), staging, "arrow", rows_per_shard, DEFAULT_BLOCK_BYTES)
 
 
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
 from streampgs.expressions.expression import known
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns
+
+if TYPE_CHECKING:
+    from streampgs.reading.placing import Origin
 
 # reason → (short name for counts, fault of a row)
 REASONS: dict[int, tuple[str, str]] = {
@@ -77,20 +79,8 @@ def counts_by_name(counts: Counter[int]) -> dict[str, int]:
     return {REASONS[reason][0]: count for reason, count in sorted(counts.items())}
 
 
-class RowNames(Protocol):
-    """Where the rows of a block come from."""
-
-    @property
-    def name_of(self) -> Callable[[int], str]:
-        """The name of a row."""
-
-    @property
-    def cell_of(self) -> Callable[[int, str], Any]:
-        """The value of a column in a row, as the source has it."""
-
-
 def bad_row_error(
-    origin: RowNames,
+    origin: Origin,
     block: RowBlock,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
@@ -115,7 +105,7 @@ def bad_row_error(
     return BadRow(f"{origin.name_of(row)}: {fault}{found}{many}", remedy)
 
 
-def _unknown_string(origin: RowNames, columns: Columns, block: RowBlock, row: int) -> str | None:
+def _unknown_string(origin: Origin, columns: Columns, block: RowBlock, row: int) -> str | None:
     """The first label of a row that is a string and not a class of the model, with the classes."""
     for (name, spec), code in zip(columns.labelled, block.labels[row].tolist(), strict=True):
         if spec.is_unknown_text(code):

@@ -20,11 +20,10 @@ _REMEDY = (
 )
 
 
-def batches_of(source: Any, labels: Any = None, added: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+def batches_of(source: Any, labels: Any = None) -> Iterator[pa.RecordBatch]:
     """The rows of anything that exports an Arrow stream, of record batches, or of a dense or sparse matrix.
 
-    `labels`, a number or a string for each row, become the column 'label'. `added`: values for each row, by the name of
-    the column that they become.
+    `labels`, a number or a string for each row, become the column 'label'.
     """
     source = plain_source(source)
     if isinstance(source, np.ndarray):
@@ -33,8 +32,7 @@ def batches_of(source: Any, labels: Any = None, added: Mapping[str, Any] | None 
         batches = _sparse(source)
     else:
         batches = chain.from_iterable(map(sliced, _record_batches(source)))
-    columns = {**({} if labels is None else {"label": labels}), **(added or {})}
-    return with_columns(batches, columns) if columns else batches
+    return batches if labels is None else with_columns(batches, {"label": labels})
 
 
 def is_matrix(source: Any) -> bool:

@@ -77,9 +77,8 @@ class ShardInput:
                 remove_unused(cache, table.used.shards, None if is_own else gone)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
         refuse_too_large_table(table.catalog, record.options, self.resources)
-        if SOLVERS[record.options.solver].needs.columns:
-            return TableInMemory(table.catalog, table.schedule, rules, table.cursor, reading, record.options.seed)
-        return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
+        kind = TableInMemory if SOLVERS[record.options.solver].needs.columns else ShardSource
+        return kind(table.catalog, table.schedule, rules, table.cursor, reading)
 
     def facts(self) -> dict[str, Any]:
         facts = {"shards": len(self.table.used.shards)}

@@ -39,13 +39,12 @@ def _in_full(label: float | str) -> str:
 
 
 def candidates_of(
-    options: ModelOptions, window: Rows, layout: str, rows: int, features: int, targets: int,
-    judged_on: JudgedOn = "nothing",
-) -> list[LaneSpec]:  # fmt: skip
+    options: ModelOptions, window: Rows, layout: str, rows: int, features: int, judged_on: JudgedOn = "nothing"
+) -> list[LaneSpec]:
     """One for each combination, in the order of the user's lists."""
     found, learner = [], learner_named(learner_for(options))
     for loss in options.losses:
-        scale = Scale(options, window, loss, rows, features, targets, judged_on)
+        scale = Scale(options, window, loss, rows, features, judged_on)
         found += learner.candidates.of(options, scale, _plain(options, loss, scale.shape, layout))
     return found
 
@@ -79,7 +78,7 @@ def warm_up(options: ModelOptions, layout: str, rows: int) -> None:
     for loss in options.losses:
         for spec in learner.candidates.known_loops(options, _plain(options, loss, 0.0, layout)):
             most = learner.widths(spec.norm)[-1]
-            counts = (min(most, count * targets) for count in _fields(options, targets, rows))
+            counts = (min(most, count * targets) for count in _fields(options, rows))
             for lanes in {width_for(learner, spec.norm, count): count for count in counts}.values():
                 warm_up_learner(learner, spec, lanes)
             warm_up_judge(spec)
@@ -92,10 +91,10 @@ def warm_up_again(lanes: Lanes) -> None:
         warm_up_judge(group.learner.spec)
 
 
-def _fields(options: ModelOptions, targets: int, rows: int) -> set[int]:
+def _fields(options: ModelOptions, rows: int) -> set[int]:
     """How many candidates there are at a time, until the best one is left."""
     candidates = learner_named(learner_for(options)).candidates
-    count, searches = candidates.count(options, targets), candidates.searches(options)
+    count, searches = candidates.count(options), candidates.searches(options)
     if searches and rows <= MOST_CROSS_VALIDATED:
         return {1, max(count, len(WHOLE_LADDER))}
     return {1, count} if searches else {count}
@@ -119,7 +118,7 @@ def enter_first(
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
         of_sample = _as_for(sample, rows, options)
-        return candidates_of(of_sample, window, layout, sample, features, len(targets), judged_on)
+        return candidates_of(of_sample, window, layout, sample, features, judged_on)
 
     search = _search(race, options, window, features, targets, candidates_for)
     candidates = candidates_for(rows, _judged_on(search))
@@ -148,7 +147,7 @@ def enter_other_sigmas(
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
         of_sample = _as_for(sample, rows, options)
-        found = candidates_of(of_sample, window, layout, sample, features, len(targets), judged_on)
+        found = candidates_of(of_sample, window, layout, sample, features, judged_on)
         return [replace(candidate, intercept=leader.intercept) for candidate in found]
 
     def in_known_units(candidates: Sequence[LaneSpec]) -> list[LaneSpec]:
@@ -185,7 +184,7 @@ def _search(
         return None
     features = max(features, window.features)
     search = CrossValidation(window, race.validation, targets, features, 0, options.seed)
-    lanes = len(targets) * candidates.count(options, len(targets))
+    lanes = len(targets) * candidates.count(options)
     epochs = epochs_for(window, lanes, needs.passes)
     if epochs is not None:
         search = replace(search, epochs=epochs)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +96,8 @@ class Shard:
 class Catalog:
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = tuple(shards)
-        self.group_rows: NDArray[np.int64] = _joined((s.group_rows for s in self.shards), np.int64)
-        self.group_entries: NDArray[np.int64] = _joined((s.group_entries for s in self.shards), np.int64)
+        self.group_rows = np.fromiter(chain.from_iterable(s.group_rows for s in self.shards), np.int64)
+        self.group_entries = np.fromiter(chain.from_iterable(s.group_entries for s in self.shards), np.int64)
         counts = [len(s.group_rows) for s in self.shards]
         self.shard_starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """The first group of each shard, followed by the number of groups."""
@@ -305,11 +305,6 @@ def _alike(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(known.setdefault(number, number) for number in numbers)
 
 
-def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
-    arrays = [np.asarray(part, dtype) for part in parts]
-    return np.concatenate(arrays) if arrays else np.empty(0, dtype)
-
-
 @dataclass(frozen=True)
 class Surveyed:
     """A shard whose footer was read, with all of its columns and its table's log."""
@@ -384,26 +379,22 @@ def located_shards(sources: Sequence[str]) -> Located:
     return located
 
 
-def check_whole(path: ShardPath) -> None:
-    """Raises Unfinished for a shard without a footer."""
-    if isinstance(path, Path):
-        fingerprint_of(path)
-    else:
-        open_shard(present_version(path)).close()
+def why_unfinished(path: ShardPath) -> Unfinished | None:
+    """The error of a shard that has no footer; None: it is complete."""
+    try:
+        if isinstance(path, Path):
+            fingerprint_of(path)
+        else:
+            open_shard(present_version(path)).close()
+    except Unfinished as error:
+        return error
+    return None
 
 
 def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
     """The complete shards: the others are still being written."""
-
-    def is_whole(path: ShardPath) -> bool:
-        try:
-            check_whole(path)
-        except Unfinished:
-            return False
-        return True
-
     with ThreadPoolExecutor(_READERS) as pool:
-        return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if whole]
+        return [path for path, fault in zip(paths, pool.map(why_unfinished, paths), strict=True) if fault is None]
 
 
 def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:

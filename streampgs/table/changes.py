@@ -14,7 +14,7 @@ from streampgs.formats.local import content_digest, same_content, stamp_of
 from streampgs.formats.registry import fingerprint_of
 from streampgs.stores.access import ASKERS, RemoteObject, looked_up
 from streampgs.stores.patience import Absent
-from streampgs.table.catalog import Catalog, Shard, check_whole
+from streampgs.table.catalog import Catalog, Shard, why_unfinished
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""
@@ -119,15 +119,8 @@ class Watch:
                 return True
             return False
 
-        def unfinished(remote: RemoteObject) -> Unfinished | None:
-            try:
-                check_whole(remote)
-            except Unfinished as error:
-                return error
-            return None
-
         with ThreadPoolExecutor(ASKERS, "streampgs-looks") as pool:
-            are_gone, faults = pool.map(gone, unlisted.values()), pool.map(unfinished, new)
+            are_gone, faults = pool.map(gone, unlisted.values()), pool.map(why_unfinished, new)
             changes.gone += (number for number, is_gone in zip(unlisted, are_gone, strict=True) if is_gone)
             for remote, fault in zip(new, faults, strict=True):
                 if fault is None:

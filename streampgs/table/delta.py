@@ -302,7 +302,6 @@ class TableChange:
 class _Commit:
     """A version: the files that it removed and added, each with whether rows were changed by that."""
 
-    version: int
     operation: str
     removed: dict[ShardPath, bool]
     added: dict[ShardPath, bool]
@@ -367,7 +366,7 @@ def _commit(source: str, version: int) -> _Commit | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         found = f"version {version} of Delta table '{source}' cannot be read: {error}"
         raise DataError(found, "restore the table's log") from error
-    return _Commit(version, f"{operation} ({mode})" if mode else operation, files["remove"], files["add"])
+    return _Commit(f"{operation} ({mode})" if mode else operation, files["remove"], files["add"])
 
 
 @contextmanager

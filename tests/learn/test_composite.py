@@ -100,6 +100,6 @@ def test_sigma_is_searched_for_with_one_l1_only():
     candidates = CompositeCandidates()
     one, path = ModelOptions(l1=1e-3), ModelOptions(l1=(1e-3, 1e-2))
     assert candidates.searches(one)
-    assert candidates.count(one, 1) > 1
+    assert candidates.count(one) > 1
     assert not candidates.searches(path)
-    assert candidates.count(path, 1) == 2
+    assert candidates.count(path) == 2

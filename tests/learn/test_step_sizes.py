@@ -70,4 +70,4 @@ def test_solvers_of_the_papers_take_sigma_and_the_step_from_the_rows(solver: str
     options = ModelOptions(solver=solver, **NEEDED[solver])
     candidates = learner_named(solver).candidates
     assert not candidates.searches(options)
-    assert candidates.count(options, 3) == 1
+    assert candidates.count(options) == 1

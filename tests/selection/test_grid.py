@@ -38,10 +38,8 @@ def window_for(loss: str) -> Window:
     return window_of(labels=np.abs(window_of().labels)) if LOSSES[loss].lowest_label == 0.0 else window_of()
 
 
-def candidates(
-    options: ModelOptions, window: Window | None = None, rows: int = 10_000, features: int = FEATURES, targets: int = 1
-):
-    return candidates_of(options, window or window_of(), "dense", rows, features, targets)
+def candidates(options: ModelOptions, window: Window | None = None, rows: int = 10_000, features: int = FEATURES):
+    return candidates_of(options, window or window_of(), "dense", rows, features)
 
 
 # Lists of options.
@@ -96,7 +94,7 @@ def test_numbers_that_are_not_given_are_computed_from_the_rows(loss):
 def test_the_ball_of_several_labels_does_not_depend_on_their_units():
     labels = np.random.default_rng(1).normal(size=(ROWS, 3)) * [1.0, 10.0, 0.1]
     options = ModelOptions(loss="squared", sigma=1e-3, label=("a", "b", "c"))
-    (one,) = candidates(options, window_of(labels=labels), targets=3)
+    (one,) = candidates(options, window_of(labels=labels))
     assert one.own.ball == pytest.approx(PNorm(2.0).radius_of_optimum(1.0, 1e-3), rel=1e-9)
 
 
@@ -139,8 +137,8 @@ def test_the_ladder_is_proportional_to_the_curvature_of_the_loss(loss):
     ids=["one", "losses and balls", "p", "listed p and losses"],
 )
 def test_each_combination_has_the_whole_ladder(options, others):
-    found = candidates(options, targets=1000)
-    assert len(found) == others * LADDER_LENGTH == others * PgsCandidates().count(options, 1000)
+    found = candidates(options)
+    assert len(found) == others * LADDER_LENGTH == others * PgsCandidates().count(options)
     assert len({(one.loss, one.norm.p, one.own.ball, one.sigma) for one in found}) == len(found)
 
 
@@ -149,11 +147,11 @@ def test_each_combination_has_the_whole_ladder(options, others):
 
 def test_lanes_are_ordered_by_candidate_and_then_by_target():
     options = ModelOptions(sigma=(1e-3, 1e-4), classes=(3.0, 7.0, 20.0))
-    lanes = lanes_of(candidates(options, targets=3), targets_of(options))
+    lanes = lanes_of(candidates(options), targets_of(options))
     assert [(lane.sigma, lane.target.positive) for lane in lanes] == [
         (1e-3, 0.0), (1e-3, 1.0), (1e-3, 2.0), (1e-4, 0.0), (1e-4, 1.0), (1e-4, 2.0),
     ]  # fmt: skip
     options = ModelOptions(sigma=1e-3, label=("a", "b"))
     labels = np.ones((ROWS, 2))
-    lanes = lanes_of(candidates(options, window_of(labels=labels), targets=2), targets_of(options))
+    lanes = lanes_of(candidates(options, window_of(labels=labels)), targets_of(options))
     assert [(lane.target.column, lane.target.positive) for lane in lanes] == [(0, None), (1, None)]

@@ -140,7 +140,6 @@ class Sums(ABC):
 
     def __init__(self, task: Task, size: Size = FULL) -> None:
         self.task = task
-        self.size = size
 
     @abstractmethod
     def add(self, batch: Batch) -> None: ...
