@@ -31,6 +31,7 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
 from streampgs.run.folder import RunFolder, finite_or_null
 from streampgs.run.lineages import digest_of, summary_of
+from streampgs.run.quality import progressive_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.spool import rows_in_spool
 from streampgs.run.undo import restorable
@@ -152,15 +153,15 @@ def _choices(spec: LaneSpec) -> dict[str, Any]:
 
 
 def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
-    spec, tallies = race.lanes.specs[lane], race.lanes.tallies(lane)
+    spec, (loss, accuracy) = race.lanes.specs[lane], progressive_of(race.lanes, [lane])
     nonzeros, zeros = nonzeros_and_zeros(race.lanes, [lane])
-    place, marks, known = lane // len(race.targets), race.progress.marks, tallies.weight > 0.0
+    place, marks = lane // len(race.targets), race.progress.marks
     return {
         "target": spec.target.name,
         **_choices(spec),
         "leads": place == race.leader(),
-        "progressive_loss": spec.in_label_units(tallies.loss) / tallies.weight if known else None,
-        "progressive_accuracy": tallies.correct / tallies.weight if known else None,
+        "progressive_loss": loss,
+        "progressive_accuracy": accuracy,
         "merit": _merit(marks[-1].merits[place]) if marks else None,
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
         "nonzeros": nonzeros,

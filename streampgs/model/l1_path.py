@@ -13,6 +13,7 @@ from streampgs.base.errors import MissingPackage, OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model.model import Model
 from streampgs.options.solvers import SOLVERS, solver_of
+from streampgs.run.quality import progressive_of
 from streampgs.selection.race import Race
 from streampgs.selection.returned import nonzeros_and_zeros
 
@@ -55,12 +56,9 @@ WHEN = {
 
 def _point(race: Race, place: int) -> dict[str, Any]:
     marks, lanes = race.progress.marks, _lanes(race, place)
-    tallies = [race.lanes.tallies(lane) for lane in lanes]
-    weight, specs = sum(tally.weight for tally in tallies), [race.lanes.specs[lane] for lane in lanes]
-    losses = (spec.in_label_units(tally.loss) for spec, tally in zip(specs, tallies, strict=True))
-    progressive = sum(losses) / weight if weight else None
-    correct = sum(tally.correct for tally in tallies) / weight if weight else None
-    kind = "training" if SOLVERS[solver_of(specs[0].learner)].needs.columns else "progressive"
+    progressive, correct = progressive_of(race.lanes, lanes)
+    solver = SOLVERS[solver_of(race.lanes.specs[lanes[0]].learner)]
+    kind = "training" if solver.needs.columns else "progressive"
     nonzeros, zeros = nonzeros_and_zeros(race.lanes, lanes)
     return {
         "l1": race.candidates[race.progress.left[place]].own.l1,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from streampgs.data.row_form import RowForm
+from streampgs.learn.lanes import Lanes
 from streampgs.losses import LOSSES
 from streampgs.options.solvers import SOLVERS
 from streampgs.selection.race import Race
@@ -20,6 +22,16 @@ _MUCH_WORSE, _OF_NUMBERS = 2.0, 5.0
 
 Judged = tuple[float | None, float | None]
 """Loss and accuracy."""
+
+
+def progressive_of(lanes: Lanes, numbers: Sequence[int]) -> Judged:
+    """Loss and accuracy over the steps of these lanes, each row before it was trained on; None without any row."""
+    tallies = [lanes.tallies(number) for number in numbers]
+    weight = sum(tally.weight for tally in tallies)
+    if not weight:
+        return None, None
+    losses = (lanes.specs[number].in_label_units(tally.loss) for number, tally in zip(numbers, tallies, strict=True))
+    return sum(losses) / weight, sum(tally.correct for tally in tallies) / weight
 
 
 class Quality:
@@ -87,16 +99,9 @@ class Quality:
         than two classes there is no accuracy."""
         if not self.started:
             return None, None
-        lanes = self.race.leading_lanes()
-        tallies = [self.lanes.tallies(lane) for lane in lanes]
-        weight = sum(tally.weight for tally in tallies)
-        if not weight:
-            return None, None
-        accuracy = sum(tally.correct for tally in tallies) / weight
+        loss, accuracy = progressive_of(self.lanes, self.race.leading_lanes())
         options = self.form.options
-        known = options.classifies and not options.multiclass
-        losses = (self.lanes.specs[lane].in_label_units(tally.loss) for lane, tally in zip(lanes, tallies, strict=True))
-        return sum(losses) / weight, accuracy if known else None
+        return loss, accuracy if options.classifies and not options.multiclass else None
 
     def judged(self) -> Judged:
         """Loss and accuracy of the weights that would be returned, when they were last judged."""
