@@ -21,7 +21,7 @@ from streampgs.reading.loader import one_pass
 from streampgs.reading.other_columns import OtherColumns
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
-from streampgs.table.catalog import Catalog, catalog_of, located_shards, none_selected, survey
+from streampgs.table.catalog import Catalog, catalog_of, none_selected, surveyed_shards
 from streampgs.table.layout import SPARSE, Columns, Layout, find_layout, refuse_missing
 
 if TYPE_CHECKING:
@@ -145,9 +145,7 @@ class ShardScores:
         """`others`: columns to read besides; `keep_unknown`: labels of unknown classes become NaN; `may_be_empty`: a table
         without rows is accepted."""
         self._model, self._sources, self._rows, self._may_be_empty = model, sources, 0, may_be_empty
-        located = located_shards(sources)
-        surveyed = survey(located.paths, columns, located.logs)
-        refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
+        surveyed = surveyed_shards(sources, columns)
         shards = [one.shard for one in surveyed]
         self.catalog = Catalog([]).appended(shards) if may_be_empty else catalog_of(shards, sources)
         for layout in {shard.layout for shard in self.catalog.shards}:

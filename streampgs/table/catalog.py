@@ -397,12 +397,17 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
         return [path for path, fault in zip(paths, pool.map(why_unfinished, paths), strict=True) if fault is None]
 
 
+def surveyed_shards(sources: Sequence[str], columns: Columns) -> list[Surveyed]:
+    """The present shards of the sources; an error if all of them lack a column."""
+    located = located_shards(sources)
+    found = survey(located.paths, columns, located.logs)
+    refuse_missing({str(one.shard.path): one.whole_schema for one in found}, columns)
+    return found
+
+
 def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:
     """The catalog of the present shards of the sources."""
-    located = located_shards(sources)
-    surveyed = survey(located.paths, columns, located.logs)
-    refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
-    return catalog_of([one.shard for one in surveyed], sources)
+    return catalog_of([one.shard for one in surveyed_shards(sources, columns)], sources)
 
 
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
