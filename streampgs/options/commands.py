@@ -455,10 +455,6 @@ class Limits(Checked):
     """The certified distance at the end of an epoch, as a share of the objective of weights 0: the default of solvers of
     columns."""
 
-    @property
-    def given(self) -> bool:
-        return self != Limits()
-
     def or_default(self, rows: int, needs: Needs | None = None) -> Limits:
         """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
         more. A solver of columns trains until its certificate is small, one of whole passes until it has converged."""
@@ -488,10 +484,6 @@ class NewLimits(Checked):
     target_accuracy: float | None = _target_accuracy()
     target_gap: float | None = _target_gap()
     # fmt: on
-
-    @property
-    def given(self) -> bool:
-        return self != NewLimits()
 
     def after(self, epochs: int, rows: int, seconds: float) -> Limits:
         """As totals, for a run that has begun so many epochs and has trained on so many rows for so long."""

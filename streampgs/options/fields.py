@@ -406,6 +406,11 @@ class Checked:
             if value is not None or getattr(type(self), name) is not None:
                 object.__setattr__(self, name, declared.value.settle(declared.flag, value))
 
+    @property
+    def given(self) -> bool:
+        """Whether any option has another value than its default."""
+        return self != type(self)()
+
 
 def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
     """The options that a command takes, by name."""
