@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
-from streampgs.data.feature_maps import FeatureMap, MapStage
+from streampgs.data.feature_maps import FeatureMap, MapStage, Numbering
 from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import lane_spec
@@ -180,9 +180,11 @@ def model_of(saved: SavedRun) -> Model:
     facts, vectors = returned_in(found)
     with understanding(found.path):
         spec = lane_spec(facts.spec)
-    single = len(vectors) == 1
+    weights, single = [vector[1:] for vector in vectors], len(vectors) == 1
+    if isinstance(maps.map, Numbering):
+        weights = list(map(maps.map.spread, weights))
     return Model(
-        vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
+        weights[0] if single else np.stack(weights),
         float(vectors[0][0]) if single else np.array([vector[0] for vector in vectors]),
         saved.record.options,
         spec,
@@ -193,5 +195,5 @@ def model_of(saved: SavedRun) -> Model:
         tuple(f"{path.name} ({why})" for path, why in found.damaged),
         saved.paused(facts),
         saved.folder.encoding(saved.record.encoding),
-        kernel=maps.map,
+        kernel=maps.map if isinstance(maps.map, FeatureMap) else None,
     )

@@ -36,6 +36,8 @@ class Needs:
     an update, and it cannot train on a stream."""
     smooth: bool = False
     """A loss with a continuous slope."""
+    feature_count: bool = False
+    """Its steps depend on the number of features."""
 
 
 class Solver(NamedTuple):
@@ -97,9 +99,14 @@ SOLVERS = {
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
     "l-bfgs": Solver("streampgs.learn.passes:Lbfgs", ("sigma",), _OF_PASSES),
     "kernel": Solver("streampgs.learn.kernel:KernelSolver", ("sigma", "supports"), Needs(in_memory=True)),
-    "entropic": Solver("streampgs.learn.entropic:Entropic", ("sigma", "ball"), refuse=_refuse_without_ball),
+    "entropic": Solver(
+        "streampgs.learn.entropic:Entropic",
+        ("sigma", "ball"),
+        Needs(feature_count=True),
+        refuse=_refuse_without_ball,
+    ),
     "truncated-gradient": Solver("streampgs.learn.fixed_steps:TruncatedGradient", ("l1", "step")),
-    "smidas": Solver("streampgs.learn.fixed_steps:Smidas", ("l1", "step", "shrink_every")),
+    "smidas": Solver("streampgs.learn.fixed_steps:Smidas", ("l1", "step", "shrink_every"), Needs(feature_count=True)),
     "ogd": Solver("streampgs.learn.pgs:Ogd", ("sigma", "ball")),
     "sgd": Solver("streampgs.learn.fixed_steps:Sgd", ("sigma", "step")),
     "gradient-descent": Solver("streampgs.learn.passes:GradientDescent", ("sigma", "step"), _OF_PASSES),

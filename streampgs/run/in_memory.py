@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streampgs.base.stage import Bundle
+from streampgs.data.feature_maps import MapStage, Numbering
 from streampgs.data.memory import MemorySource
 from streampgs.data.row_form import RowForm
 from streampgs.engine.worker import Worker
@@ -52,7 +53,8 @@ class MemoryTraining:
 
     def train(self, rows: Rows, limits: Limits, epoch_rows: int | None = None) -> None:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
-        source = MemorySource(rows, self.models.form.options.seed, whole_table=epoch_rows is None)
+        taken = self.models.maps.of(self.models.form, rows, not self.models.started)
+        source = MemorySource(taken, self.models.form.options.seed, whole_table=epoch_rows is None)
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
         loop = _LoopInMemory(self.models, Worker(source, self.cursor), limits)
         loop.meter.rows = self._rows_done
@@ -72,7 +74,10 @@ class MemoryTraining:
         """A row of weights for each target, and the constants."""
         returned = self.models.lineages.returned
         found = [returned.predictor(lane) for lane in self.models.race.leading_lanes()]
-        return np.stack([weights for weights, _ in found]), np.array([constant for _, constant in found])
+        weights, numbering = [weights for weights, _ in found], self.models.maps.map
+        if isinstance(numbering, Numbering):
+            weights = list(map(numbering.spread, weights))
+        return np.stack(weights), np.array([constant for _, constant in found])
 
     # Copies and pickles.
 
@@ -83,6 +88,8 @@ class MemoryTraining:
     def __setstate__(self, saved: tuple[RowForm, Sections, Cursor, int]) -> None:
         form, sections, self.cursor, self._rows_done = saved
         self.models = Models(form)
+        if MapStage.name in sections:
+            self.models.maps.restore(_copied(sections[MapStage.name]))
         for stage in self.models.stages():
             stage.restore(_copied(sections[stage.name]))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from streampgs.base.checks import Count, decode, require
 from streampgs.base.stage import Bundle, Stage
-from streampgs.data.feature_maps import MapStage, found_map
+from streampgs.data.feature_maps import FeatureMap, MapStage, first_map, found_map
 from streampgs.data.row_form import RowForm
-from streampgs.kernels.rows import Rows
+from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.options.solvers import SOLVERS
@@ -34,6 +33,13 @@ _MEASURED = 4
 
 
 class Mapping(MapStage):
+    def __init__(self) -> None:
+        super().__init__()
+        self._validation: Rows | None = None
+        """The validation rows as they were read."""
+        self._mapped: Rows | None = None
+        """The same as the solver takes them."""
+
     def warm_up(self, form: RowForm) -> None:
         """Compile, or load from the cache, the loops of the map."""
         if form.options.kernel is None:
@@ -46,33 +52,38 @@ class Mapping(MapStage):
 
     def inputs(self, features: int) -> int:
         """The features of the rows as they are read, for a model of so many."""
-        return features if self.map is None else self.map.record.inputs
+        return features if self.map is None else self.map.inputs
+
+    @property
+    def kernel(self) -> FeatureMap | None:
+        return self.map if isinstance(self.map, FeatureMap) else None
 
     def features_of(self, form: RowForm) -> int | None:
         """The features of the model, where they are known before its next row."""
         if self.map is None:
             return form.feature_count
-        self.grow(form.feature_count or 0)
+        self.map.grow(form.feature_count or 0)
         return self.map.width
 
-    def of(self, form: RowForm, window: Window, race: Race, count: Callable[[int, float], None]) -> Window:
-        """The rows as the solver takes them, until the next call. `count`: takes note of the time, see Meter.add."""
-        if form.options.kernel is None:
+    def of(self, form: RowForm, window: AnyRows, is_first: bool) -> AnyRows:
+        """The rows as the solver takes them, until the next call."""
+        if is_first:
+            self.map = first_map(form, window)
+        if self.map is None:
             return window
-        began, known = time.perf_counter(), form.feature_count or 0
-        if not len(race.lanes):
-            self.map = found_map(form.options, form.layout, known, window)
-        self.grow(max(known, window.features))
-        assert self.map is not None
-        if self.map.learn(window) and race.validation is not None:
-            race.validation = self.validation(form, 0)
-        mapped = self.map.mapped(window, reuse=True)
-        count(0, began)
-        return mapped
+        self.map.grow(max(form.feature_count or 0, window.features))
+        return self.map.taken(window)
 
-    def validation(self, form: RowForm, features: int) -> Rows | None:
-        window = form.validation(self.inputs(features))
-        return window if window is None or self.map is None else self.map.mapped(window)
+    def read_validation(self, form: RowForm, features: int) -> None:
+        self._validation, self._mapped = form.validation(self.inputs(features)), None
+
+    def validation(self) -> Rows | None:
+        """The validation rows as the solver takes them. They are mapped again when the map has learned."""
+        if self._validation is None or self.map is None:
+            return self._validation
+        if self._mapped is None or self._mapped.features != self.map.width:
+            self._mapped = self.map.mapped(self._validation)
+        return self._mapped
 
 
 class Models(Quality):
@@ -83,6 +94,7 @@ class Models(Quality):
     def __init__(self, form: RowForm) -> None:
         super().__init__(form, Race(Lanes()))
         self.maps = Mapping()
+        self.race.read_validation = self.maps.validation
         self.by_passes = SOLVERS[form.options.solver].needs.passes
         self.by_columns = SOLVERS[form.options.solver].needs.columns
         self.lineages = Lineages(self.race, form.options.seed, form.options.threads)
@@ -147,7 +159,7 @@ class Models(Quality):
             self._grow(features)
         kept = take_in_growth(self.race, form.options, form.model_layout)
         self.lineages.take_in(form.model_layout, kept)
-        self.race.validation = self.maps.validation(form, self.features)
+        self.maps.read_validation(form, self.features)
 
     def _grow(self, features: int) -> None:
         self.lanes.grow(features)
@@ -169,7 +181,7 @@ class Models(Quality):
         if not self.started:
             known = form.feature_count if self.maps.map is None else None
             features = known or window.features
-            self.race.validation = self.maps.validation(form, features)
+            self.maps.read_validation(form, features)
             enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check)
             refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(known or 0)

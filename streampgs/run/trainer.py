@@ -158,12 +158,14 @@ class Trainer(Loop):
         return self.saver.step()
 
     def prepare(self, window: Window) -> Window:
-        if self.models.started and self.models.maps.map is None:
-            refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
         self._keep_before_update()
         # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
         with self.step():
-            window = self.models.maps.of(self.data.form, window, self.models.race, self.meter.add)
+            began = time.perf_counter()
+            window = self.models.maps.of(self.data.form, window, not self.models.started)
+            self.meter.add(0, began)
+            if self.models.started:
+                refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
             self._begin(window)
         return window
 

@@ -89,7 +89,7 @@ def announced(data: ShardInput, models: Models, window: Window, forecast: Foreca
     return {
         "data": rest.pop("data"),
         **({} if encoding is None else encoding_choices(encoding)),
-        **({} if models.maps.map is None else {"kernel": models.maps.map.text}),
+        **({} if models.maps.kernel is None else {"kernel": models.maps.kernel.text}),
         "model": model_choice(models.lanes.specs, models.form.options, len(models.race.targets)),
         "solver": solver_choice(models.lanes.specs, len(models.race.targets)),
         **rest,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streampgs.base.errors import Diverged
 from streampgs.kernels.placing_loop import mark_features
 from streampgs.kernels.randomness import key_of, random_words
-from streampgs.kernels.rows import AnyRows, Rows
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import Passes, step
@@ -38,7 +38,6 @@ _FOLDS = 5
 _FEWEST_SAMPLED, _MOST_SAMPLED, _MOST_JUDGED = 1 << 9, 1 << 15, 1 << 15
 # Twice those that a large table is trained for by default: the choice is also right for many epochs.
 _EPOCHS_OF_SAMPLE = 6
-_MANY_FEATURES = 1 << 16
 # Trained together.
 _MOST_LANES, _MOST_BYTES = 64, 48 << 20
 _CALL_ROWS = 1 << 16
@@ -136,24 +135,14 @@ class CrossValidation:
                 else:
                     step(group.learner, group.state, visits, 0, len(visits.starts))
 
-    def of_own_features(self) -> CrossValidation:
-        """The same search with numbers for those features alone that candidates are trained on: lanes cost memory and time
-        for each number. All others share a number without a weight."""
-        if self.features <= _MANY_FEATURES or not self.window.indices.size:
+    def narrowed(self) -> CrossValidation:
+        """The same search with room for those features alone that candidates are trained on: features that come later have
+        larger numbers. All others have no weight."""
+        if self.sampled is None or not self.window.indices.size:
             return self
-        rows, found = slice(self.sampled), np.zeros(self.features, np.bool_)
-        mark_features(self.window.starts[rows], self.window.stops[rows], self.window.indices, found)
-        own = np.flatnonzero(found)
-        numbers = np.full(self.features + 1, len(own), np.uint32)
-        numbers[own] = np.arange(len(own), dtype=np.uint32)
-        window, validation = _renumbered(self.window, numbers), self.validation
-        if validation is not None:
-            validation = _renumbered(validation, numbers)
-        return replace(self, window=window, validation=validation, features=len(own) + 1)
-
-
-def _renumbered(window: AnyRows, numbers: NDArray[np.uint32]) -> AnyRows:
-    return replace(window, indices=numbers.take(window.indices, mode="clip"))
+        found = np.zeros(self.features, np.bool_)
+        mark_features(self.window.starts[: self.sampled], self.window.stops[: self.sampled], self.window.indices, found)
+        return replace(self, features=int(np.flatnonzero(found).max(initial=0)) + 1)
 
 
 def sampled_rows(window: Window, lanes: int, by_passes: bool) -> tuple[int, int]:

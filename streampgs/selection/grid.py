@@ -194,7 +194,7 @@ def _search(
     of_feature = _lane_bytes(options)
     if needs.passes:
         search = replace(search, lane_bytes=of_feature)
-    return search.of_own_features() if of_feature else search
+    return search.narrowed() if of_feature else search
 
 
 def _as_for(sample: int, rows: int, options: ModelOptions) -> ModelOptions:

@@ -7,7 +7,7 @@ validation rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,7 +108,7 @@ class Race:
         self.targets: list[Target] = []
         self.judges_on = False
         """Whether candidates are judged while they train."""
-        self.validation: Rows | None = None
+        self.read_validation: Callable[[], Rows | None] = lambda: None
         self.progress = Progress([])
         self.returned: Weighted | None = None
         """The model that is judged instead of the last candidate that is left."""
@@ -146,6 +146,11 @@ class Race:
         now.dropped = {str(n): Dropped(now.began, merit) for n, merit in enumerate(merits) if n != best}
         self._set_next_mark(now.began)
         return best
+
+    @property
+    def validation(self) -> Rows | None:
+        """Rows to judge on in place of those of a window."""
+        return self.read_validation()
 
     # When.
 

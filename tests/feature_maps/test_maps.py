@@ -174,7 +174,7 @@ def test_columns_that_join_leave_earlier_rows_as_they_were(name: str) -> None:
     own, matrix = map_of(record), rows_of(record)
     before = mapped(own, matrix)
     grown = replace(record, inputs=record.inputs + 2)
-    own.grow(grown)
+    own.grow(grown.inputs)
     wider = np.hstack([matrix, np.zeros((len(matrix), 2), np.float32)])
     after = mapped(own, wider)
     assert np.array_equal(after[:, : before.shape[1]], before)

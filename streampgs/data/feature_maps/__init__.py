@@ -1,8 +1,9 @@
-"""Maps from the features of a row to the kernel features that a solver takes."""
+"""Maps from the rows that are read to the rows that a solver takes: kernel features, or numbers for the features."""
 
 from __future__ import annotations
 
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
-from streampgs.data.feature_maps.find import MapStage, found_map, map_of
+from streampgs.data.feature_maps.find import MapStage, first_map, found_map, map_of
+from streampgs.data.feature_maps.numbering import Numbering
 
-__all__ = ["FeatureMap", "MapRecord", "MapStage", "found_map", "map_of"]
+__all__ = ["FeatureMap", "MapRecord", "MapStage", "Numbering", "first_map", "found_map", "map_of"]

@@ -1,7 +1,8 @@
-"""What a feature map is.
+"""What a map of rows is, and what a feature map is.
 
-It gives each row of features a dense row of kernel features, a pure function of that row and of the record. So nothing about
-it but the record is saved, and rows are mapped again whenever they are read: files, caches and streams hold the short rows.
+A feature map gives each row of features a dense row of kernel features, a pure function of that row and of the record. So
+nothing about it but the record is saved, and rows are mapped again whenever they are read: files, caches and streams hold the
+short rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from streampgs.base.checks import require
+from streampgs.base.checks import encode, require
+from streampgs.base.stage import Bundle
 from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.options.commands import MOST_DEGREE, MOST_KERNEL_FEATURES
 
@@ -50,15 +52,58 @@ class MapRecord:
         require(self.first_inputs <= self.inputs, f"{self.inputs} features after {self.first_inputs}")
 
 
-class FeatureMap(ABC):
-    """The kinds of maps set `width`, and override `map_rows` and `name_of`."""
+class RowMap(ABC):
+    """From the rows that are read to the rows that a solver takes."""
 
     width: int
-    """The number of kernel features."""
+    """How many features the mapped rows have."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> int:
+        """How many features the rows have that are mapped."""
+
+    @property
+    def table_bytes(self) -> int:
+        """The memory of the map itself."""
+        return 0
+
+    def grow(self, inputs: int) -> None:
+        """The rows have more features than before."""
+
+    @abstractmethod
+    def taken(self, window: AnyRows) -> AnyRows:
+        """The mapped rows of a window that is trained on next, valid until the next call. The map may learn from them."""
+
+    @abstractmethod
+    def mapped(self, window: AnyRows) -> AnyRows: ...
+
+    @abstractmethod
+    def state(self) -> Bundle: ...
+
+
+class FeatureMap(RowMap):
+    """The kinds of maps set `width`, and override `map_rows` and `name_of`."""
 
     def __init__(self, record: MapRecord) -> None:
         self.record = record
         self._room = _NO_ROWS
+
+    @property
+    def inputs(self) -> int:
+        return self.record.inputs
+
+    def grow(self, inputs: int) -> None:
+        if inputs > self.record.inputs:
+            self.record = replace(self.record, inputs=inputs)
+            self._extend()
+
+    def state(self) -> Bundle:
+        return Bundle({"record": encode(self.record)}, self.arrays())
+
+    def taken(self, window: AnyRows) -> AnyRows:
+        self.learn(window)
+        return self.mapped(window, reuse=True)
 
     @property
     def text(self) -> str:
@@ -70,11 +115,6 @@ class FeatureMap(ABC):
     how: ClassVar[str]
     """How the kernel is approximated, in words."""
 
-    @property
-    def table_bytes(self) -> int:
-        """The memory of the map itself."""
-        return 0
-
     def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
         return f"kernel feature {place}"
 
@@ -82,18 +122,12 @@ class FeatureMap(ABC):
         """Its part of a checkpoint, besides the record."""
         return {}
 
-    def learn(self, window: Rows) -> bool:
-        """From the rows of a window, before they are trained on. Whether there are more kernel features now."""
-        return False
+    def learn(self, window: Rows) -> None:
+        """From the rows of a window, before they are trained on."""
 
     @abstractmethod
     def map_rows(self, window: Rows, out: MappedRows) -> None:
         """The kernel features of all rows of a window."""
-
-    def grow(self, record: MapRecord) -> None:
-        """The rows have more features than before."""
-        self.record = record
-        self._extend()
 
     def _extend(self) -> None:
         """Extend the tables of the map to the features of the record, if it has any."""

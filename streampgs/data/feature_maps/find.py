@@ -1,14 +1,14 @@
-"""Which feature map belongs to a run: found from its options and its first rows, and saved as a stage."""
+"""Which map of rows belongs to a run: found from its options and its first rows, and saved as a stage."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from streampgs.base.checks import decode, encode
+from streampgs.base.checks import decode
 from streampgs.base.stage import Bundle, Stage
 from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, TensorSketch, monomials
-from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
+from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, RowMap
+from streampgs.data.feature_maps.numbering import Numbering, is_numbered, restored_numbering
 from streampgs.data.feature_maps.supports import Arrays, Supports
+from streampgs.data.row_form import RowForm
 from streampgs.kernels.feature_map_loop import entry_sums
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
@@ -24,6 +24,14 @@ def map_of(record: MapRecord, arrays: Arrays | None = None) -> FeatureMap:
         return FourierFeatures(record)
     few = record.first_inputs > 0 and monomials(record.first_inputs, record.degree) <= record.most
     return Monomials(record) if few else TensorSketch(record)
+
+
+def first_map(form: RowForm, window: Rows) -> RowMap | None:
+    """`window`: the first rows, in visiting order."""
+    known, options = form.feature_count or 0, form.options
+    if options.kernel is not None:
+        return found_map(options, form.layout, known, window)
+    return Numbering(known) if is_numbered(form, max(known, window.features), window) else None
 
 
 def found_map(options: ModelOptions, layout: str, inputs: int, window: Rows) -> FeatureMap:
@@ -51,21 +59,18 @@ class MapStage:
     name = "feature map"
 
     def __init__(self) -> None:
-        self.map: FeatureMap | None = None
-        """None before the first row, and for runs without a kernel."""
+        self.map: RowMap | None = None
+        """None before the first row, and for runs that take the rows as they are."""
 
     def stages(self) -> list[Stage]:
         return [] if self.map is None else [self]
 
-    def grow(self, inputs: int) -> None:
-        """MappedRows may have more features than those before."""
-        assert self.map is not None
-        if inputs > self.map.record.inputs:
-            self.map.grow(replace(self.map.record, inputs=inputs))
-
     def state(self) -> Bundle:
         assert self.map is not None
-        return Bundle({"record": encode(self.map.record)}, self.map.arrays())
+        return self.map.state()
 
     def restore(self, bundle: Bundle) -> None:
-        self.map = map_of(decode(MapRecord, bundle.values["record"]), bundle.arrays)
+        if "record" in bundle.values:
+            self.map = map_of(decode(MapRecord, bundle.values["record"]), bundle.arrays)
+        else:
+            self.map = restored_numbering(bundle)

@@ -45,7 +45,7 @@ class Supports(FeatureMap):
     def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
         return f"support {place}"
 
-    def learn(self, window: Rows) -> bool:
+    def learn(self, window: Rows) -> None:
         """The rows of a window become supports. Those that are supports already do not, so that it makes no difference how
         often a window is opened."""
         before = len(self._rows)
@@ -57,7 +57,6 @@ class Supports(FeatureMap):
             self._add(indices, window.values[start:stop])
         if len(self._rows) > before:
             self._arrange()
-        return len(self._rows) > before
 
     def _add(self, indices: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
         key = indices.tobytes() + values.tobytes()
