@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ class Task:
     recipe: Callable[[], Any]
     recipe_name: str
     options: tuple[str, ...] = ()
-    """Of the command; the estimator gets none."""
+    """Of the command."""
+    keywords: dict[str, Any] = field(default_factory=dict)
+    """Of the estimator."""
 
     @property
     def is_regression(self) -> bool:
@@ -98,8 +100,8 @@ def words_of(random: np.random.Generator, words: int, count: int) -> np.ndarray:
     return np.minimum(random.zipf(1.25, count) - 1, words - 1)
 
 
-def text(classes: int, words: int, length: int) -> Callable[[int], Data]:
-    """Each class prefers words of its own; half of the words of a text are those that all classes share."""
+def text(classes: int, words: int, length: int, own_share: float) -> Callable[[int], Data]:
+    """Each class prefers words of its own; most words of a text are those that all classes share."""
 
     def made(rows: int) -> Data:
         random = np.random.default_rng(1)
@@ -108,7 +110,7 @@ def text(classes: int, words: int, length: int) -> Callable[[int], Data]:
         owners = np.repeat(labels, lengths)
         shared = random.permutation(words)[words_of(random, words, len(owners))]
         own = (words_of(random, words, len(owners)) * 7919 + owners * 104_729) % words
-        numbers = np.where(random.random(len(owners)) < 0.25, own, shared)
+        numbers = np.where(random.random(len(owners)) < own_share, own, shared)
         names = np.array([f"w{number}" for number in range(words)], object)[numbers]
         ends = np.cumsum(lengths)
         texts = [" ".join(names[stop - size : stop]) for stop, size in zip(ends, lengths, strict=True)]
@@ -218,9 +220,10 @@ def ridge() -> Any:
 
 _LOGISTIC, _DESCENT = "StandardScaler, LogisticRegression", "StandardScaler, SGDClassifier"
 _TFIDF = "TfidfVectorizer, SGDClassifier"
+_OF_TEXT = ("--text", "text"), {"text": "text"}
 TASKS = (
-    Task("text of 20 classes", text(20, 130_000, 200), 11_300, 4_000, tfidf, _TFIDF),
-    Task("short texts of 2 classes", text(2, 50_000, 12), 200_000, 20_000, tfidf, _TFIDF),
+    Task("text of 20 classes", text(20, 130_000, 200, 0.04), 11_300, 4_000, tfidf, _TFIDF, *_OF_TEXT),
+    Task("short texts of 2 classes", text(2, 50_000, 12, 0.25), 200_000, 20_000, tfidf, _TFIDF, *_OF_TEXT),
     Task("1,000,000 × 30 numbers", numbers(30), 1_000_000, 100_000, logistic, _LOGISTIC),
     Task("200,000 × 1,000 numbers", numbers(1_000), 200_000, 5_000, descent, _DESCENT),
     Task("20,000 × 5,000 numbers", numbers(5_000), 20_000, 1_000, descent, _DESCENT),
@@ -261,8 +264,8 @@ def fit(task: Task, train: Data, way: str) -> tuple[Any, float]:
 
         kind = StreamRegressor if task.is_regression else StreamClassifier
         few = train.part(slice(0, min(FEW_ROWS, len(train.labels))))
-        kind().fit(few.rows, few.labels)
-        model = kind()
+        kind(**task.keywords).fit(few.rows, few.labels)
+        model = kind(**task.keywords)
     began = time.perf_counter()
     model.fit(train.rows, train.labels)
     return model, time.perf_counter() - began

@@ -51,7 +51,8 @@ class Pgs(DualAverager, Merges, Certified):
         super().__init__(specs, loops.PARAMETERS)
         s, layout = self.spec, PgsLayout(self.spec)
         self.returns, self._raised, self._averaging = s.own.returns, layout.raised, layout.averaging
-        self.stretches, self.fields = layout.stretches, layout.fields
+        self.stretches, self.fields, self._certified = layout.stretches, layout.fields, s.own.certified
+        self._starts = ("stretch_start", "earlier_start") if self._certified else ()
         for column, spec in enumerate(self.columns):
             radius = math.inf if spec.own.ball is None else spec.own.ball
             self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = spec.sigma, spec.own.t0, radius
@@ -85,24 +86,27 @@ class Pgs(DualAverager, Merges, Certified):
             self._keep_iterate(state)
         if over:
             self.stretches.begin(state)  # the rebuild has just put all of the sum of iterates into u
-            if self.returns != AVERAGE:
+            if self._certified and self.returns != AVERAGE:
                 state["earlier_start"] = state["stretch_start"]
-            state["stretch_start"] = state["dual"].copy()
+            if self._certified:
+                state["stretch_start"] = state["dual"].copy()
         return rebuilt
 
     def restart_averages(self, state: State) -> None:
         super().restart_averages(state)
-        state["stretch_start"] = state["dual"].copy()
-        state["earlier_start"] = state["dual"].copy()
+        for start in self._starts:
+            state[start] = state["dual"].copy()
 
     def fade_averages(self, state: State, steps: int) -> None:
         """The certificate is about the weighted sum of gradients: a part of the change of λ so far, and all that follows."""
-        start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
-        covered = self.stretches.steps_covered(state)
-        kept = self.stretches.kept_of_faded(state, steps) / max(1, covered)
-        state["earlier_start"] = state["dual"] - kept * (state["dual"] - start)
+        if self._certified:
+            start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
+            covered = self.stretches.steps_covered(state)
+            kept = self.stretches.kept_of_faded(state, steps) / max(1, covered)
+            state["earlier_start"] = state["dual"] - kept * (state["dual"] - start)
         super().fade_averages(state, steps)
-        state["stretch_start"] = state["dual"].copy()
+        if self._certified:
+            state["stretch_start"] = state["dual"].copy()
 
     def _keep_iterate(self, state: State) -> None:
         """The paper's random iterate: step t's replaces the kept one with probability 1/t, so that each is as likely.
@@ -122,7 +126,7 @@ class Pgs(DualAverager, Merges, Certified):
         steps = int(state["steps"])
         self.settle(state)
         scale = np.array([dual_factor(s, change, steps) for s in self.columns])
-        for start in ("stretch_start", "earlier_start"):
+        for start in self._starts:
             state[start] = state[start] + (scale - 1.0) * state["dual"]  # by what λ has changed since then stays
         state["dual"] *= scale
         for tallies in (state["tallies"], state["earlier_tallies"]):
@@ -169,9 +173,9 @@ class Pgs(DualAverager, Merges, Certified):
         (1/T) Σ [σ·r(w) + <g, w>] + σ·r*((λ_T - λ_start)/(Tσ)).
         """
         s, tallies = self.specs[lane], self.tallies(state, lane)
-        start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
-        if tallies.steps == 0:
+        if tallies.steps == 0 or not self._certified:
             return math.inf
+        start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
         change = s.norm.dual_distance(state["dual"][:, lane], start[:, lane]) / (tallies.steps * s.sigma)
         reached = s.norm.conjugate(change, float(self.parameters[loops.RADIUS, lane]))
         return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * reached
@@ -203,10 +207,10 @@ class PgsLayout:
             "power_scale": scalar._replace(fill=1.0 if self.linear else 0.0),
             "multiplier_sum": scalar._replace(merge=Merge.SUM),
             **self.stretches.fields,
-            "stretch_start": vector,
-            "earlier_start": vector._replace(role=Role.AVERAGE),
             "rebuilds": counter(),
         }
+        if spec.own.certified:
+            self.fields |= {"stretch_start": vector, "earlier_start": vector._replace(role=Role.AVERAGE)}
         if returns == RANDOM:
             self.fields |= {"kept": vector, "kept_count": counter(), "next_kept": counter(low=1)}
 

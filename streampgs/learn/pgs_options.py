@@ -29,6 +29,7 @@ SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-3, 5))
 # Many passes over few rows: smaller values have an effect, too.
 WHOLE_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-8, 6))
 USUAL_SIGMA = SIGMA_LADDER[2]
+_MOST_CERTIFIED = 8  # classes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
 
@@ -41,8 +42,10 @@ class PgsOptions:
     returns: str
     first_divisor: float | None = None
     """t0·σ of a lane that begins from zero, where that of this lane is another number."""
+    certified: bool = True
+    """Whether the certificate is computed, which takes two numbers for each feature."""
     varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "ball")
-    shared: ClassVar[tuple[str, ...]] = ("returns",)
+    shared: ClassVar[tuple[str, ...]] = ("returns", "certified")
 
     def __post_init__(self) -> None:
         require(
@@ -182,4 +185,10 @@ def _own(
             f"sigma {sigma:g} with rows of mean squared norm {norms:g} gives t0 {t0:g}, ball {radius:g}",
             "scale the features, or give another --sigma, --t0 or --ball",
         )
-    return PgsOptions(t0, None if math.isinf(radius) else radius, options.returns)
+    certified = not has_too_many_classes(options)
+    return PgsOptions(t0, None if math.isinf(radius) else radius, options.returns, certified=certified)
+
+
+def has_too_many_classes(options: ModelOptions) -> bool:
+    """For a certificate, which takes nearly as much memory as all else of a model."""
+    return len(options.classes or ()) > _MOST_CERTIFIED

@@ -34,6 +34,10 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
+def _searching_text(share: float) -> str:
+    return f"comparing candidates · {share:.0%}"
+
+
 def status_text(status: Status) -> str:
     parts = [
         f"epoch {status.epoch + status.epoch_fraction:.2f}" if status.update is None else f"update, {status.update}"
@@ -93,6 +97,9 @@ class LineObserver(PythonObserver):
     def choices(self, choices: dict[str, str]) -> None:
         self.show(0.0, "starting")
 
+    def searching(self, share: float) -> None:
+        self.show(0.0, _searching_text(share))
+
     def status(self, status: Status) -> None:
         self.show(status.fraction, status_text(status))
 
@@ -138,6 +145,9 @@ class NotebookObserver(PythonObserver):
     def note(self, message: str) -> None:
         self.notes.append(f"note: {printable(python_words(message))}")
         self._show(self._text, self._fraction)
+
+    def searching(self, share: float) -> None:
+        self._show(_searching_text(share), 0.0)
 
     def status(self, status: Status) -> None:
         if time.perf_counter() >= self._next:

@@ -20,6 +20,7 @@ from streampgs.reading.window import Window
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import LINEAGES, Lineages, bytes_of_others
 from streampgs.run.quality import Quality
+from streampgs.selection.cross_validation import Told, untold
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up, warm_up_again
 from streampgs.selection.held_out import best_when_converged, judge_after_sweep
 from streampgs.selection.mixture import rows_to_judge
@@ -173,21 +174,23 @@ class Models(Quality):
         epoch_rows: int,
         rows_done: int,
         check: Callable[[Sequence[LaneSpec], int], object] | None = None,
+        told: Told = untold,
     ) -> LaneSpec | None:
         """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed.
 
-        `check`: called with the first lanes and the number of features, before they get memory."""
+        `check`: called with the first lanes and the number of features, before they get memory. `told`: with each share of a
+        search that has been done."""
         form, before = self.form, None
         if not self.started:
             known = form.feature_count if self.maps.map is None else None
             features = known or window.features
             self.maps.read_validation(form, features)
-            enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check)
+            enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check, told)
             refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(known or 0)
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
         elif self.changes_sigma:
-            before = enter_other_sigmas(self.race, form.options, window, form.model_layout, epoch_rows, rows_done)
+            before = enter_other_sigmas(self.race, form.options, window, form.model_layout, epoch_rows, rows_done, told)
             self.lineages.forget()
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
             self._looked = None

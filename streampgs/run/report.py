@@ -150,6 +150,9 @@ class Observer:
     def note(self, message: str) -> None:
         """Something that a user should know."""
 
+    def searching(self, share: float) -> None:
+        """Before the first step, while values that were left open are searched for; several times a second."""
+
     def status(self, status: Status) -> None:
         """Several times a second."""
 

@@ -24,6 +24,7 @@ from streampgs.run.words import announced, few_blocks_hints, large_model_hints
 from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
+_STATUS_SHARE = 50.0  # a status takes at most one part in so many of the time
 _SMALL_OBJECTS = 4 << 20  # plans, records and stacks of threads: measured while a process trained
 _METRICS_SECONDS = 5.0
 
@@ -36,17 +37,26 @@ class Shown:
         self._process_bytes = self._reached_bytes = 0
         self._joined = ""
         """Shards that have joined and were not noted yet, in words."""
+        self._searched = 0.0
         self._due = [0.0, 0.0]
-        """When the last status and metrics were given."""
+        """When status and metrics are due."""
 
     def begin(self, models: Models) -> None:
         if self.forecast is None:
             self._process_bytes = rss_bytes() - models.nbytes + _SMALL_OBJECTS
             self._reached_bytes = peak_rss_bytes()
-        self._due = [time.perf_counter()] * 2
+        now = time.perf_counter()
+        self._due = [now + _STATUS_SECONDS, now + _METRICS_SECONDS]
 
     def fit(self, data: ShardInput, resumed: bool) -> Fit:
         return Fit(data.form, self._resources, data.forecast, self._process_bytes, resumed)
+
+    def searched(self, share: float) -> None:
+        """So much more of the search for values that were left open has been done."""
+        self._searched += share
+        if time.perf_counter() >= self._due[0]:
+            self._due[0] = time.perf_counter() + _STATUS_SECONDS
+            self._session.observer.searching(min(1.0, self._searched))
 
     def announce(
         self, data: ShardInput, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
@@ -83,12 +93,12 @@ class Shown:
     def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:
         """If it is time for it."""
         now = time.perf_counter()
-        # The certificate needs all features: with millions of them it is computed less often.
-        if now - self._due[0] >= _STATUS_SECONDS * max(1.0, models.features / 1e6):
-            self._due[0] = now
+        if now >= self._due[0]:
             status = meter.status(models, worker, limits)
+            # The certificate needs all weights: with many of them it is computed less often.
+            self._due[0] = now + max(_STATUS_SECONDS, _STATUS_SHARE * (time.perf_counter() - now))
             self._session.observer.status(status)
-            if now - self._due[1] >= _METRICS_SECONDS:
-                self._due[1] = now
+            if now >= self._due[1]:
+                self._due[1] = now + _METRICS_SECONDS
                 record: dict[str, Any] = {"event": "status", **asdict(status)}
                 self._log.metrics(record)

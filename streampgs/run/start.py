@@ -20,6 +20,7 @@ from streampgs.data.refresh import Refreshed, Refresher
 from streampgs.engine.worker import cursor_in
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.learn.learner import Certified, learner_named
+from streampgs.learn.pgs_options import has_too_many_classes
 from streampgs.options.commands import Growth, Limits, ModelOptions, NewLimits, Resources
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
@@ -360,6 +361,11 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
         with_l1 = " and --l1" * bool(SOLVERS[options.solver].with_l1)
         raise OptionError(
             f"--target-gap with `--solver {options.solver}{with_l1}`: there is no certificate",
+            "use --epochs, --seconds or --target-accuracy",
+        )
+    if limits.target_gap is not None and options.solver == "pgs" and has_too_many_classes(options):
+        raise OptionError(
+            f"--target-gap with {len(options.classes or ())} classes: so many have no certificate",
             "use --epochs, --seconds or --target-accuracy",
         )
 

@@ -183,7 +183,11 @@ class Trainer(Loop):
         begins = not self.models.started or self.models.changes_sigma
         resumed = self.saver.checkpoint is not None
         before = self.models.prepare(
-            window, self.worker.source.epoch_rows, self.meter.rows, self.shown.fit(self.data, resumed).check
+            window,
+            self.worker.source.epoch_rows,
+            self.meter.rows,
+            self.shown.fit(self.data, resumed).check,
+            self.shown.searched,
         )
         if before is not None:
             self.event(SIGMA, before=before.sigma, after=[one.sigma for one in self.models.race.candidates])

@@ -4,6 +4,9 @@ A small table is one window: cross-validation trains every candidate on the othe
 judges it on each fold. Of a larger table, candidates are trained on some rows and judged on others. The best σ is
 inversely proportional to the number of rows, so the best candidate of a sample is the best one of the table, too.
 
+The search takes about as much work as the training that follows, or less: of many classes it takes the most frequent ones, and
+it leaves out folds, then epochs.
+
 Judging candidates in their first epoch of training would mislead: they have not met any row before. Then a smaller σ is
 better than after some epochs, in which the models have seen each row several times.
 """
@@ -11,7 +14,7 @@ better than after some epochs, in which the models have seen each row several ti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,16 +27,20 @@ from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import Passes, step
-from streampgs.options.commands import default_epochs
+from streampgs.learn.lines import JudgedOn
+from streampgs.options.commands import ModelOptions, default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
 
 MOST_CROSS_VALIDATED = 50_000
 """Rows."""
-# Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, a sample is taken.
-_USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
-_FEWEST_EPOCHS, _PASSES = 3, 30
+# Entries times lanes times epochs. The least takes about a tenth of a second; a sample takes at most about a second.
+_LEAST_WORK, _MOST_OF_SAMPLE = 1 << 26, 1 << 28
+_FEWEST_EPOCHS = 3
+# Passes of a solver whose weights change once per epoch: of a candidate, and usually of a run.
+_PASSES, _USUAL_PASSES = 30, 100
 _FOLDS = 5
+_MOST_CLASSES = 4
 # Of a sample: with fewer rows to train on, noise decides.
 _FEWEST_SAMPLED, _MOST_SAMPLED, _MOST_JUDGED = 1 << 9, 1 << 15, 1 << 15
 # Twice those that a large table is trained for by default: the choice is also right for many epochs.
@@ -41,6 +48,14 @@ _EPOCHS_OF_SAMPLE = 6
 # Trained together.
 _MOST_LANES, _MOST_BYTES = 64, 48 << 20
 _CALL_ROWS = 1 << 16
+
+
+Told = Callable[[float], None]
+"""Called with the share of a search that was done since the last call."""
+
+
+def untold(share: float) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +67,37 @@ class CrossValidation:
     """Rows to judge on in place of those of the window."""
     targets: Sequence[Target]
     features: int
-    epochs: int
     seed: int
+    epochs: int = 0
+    folds: int = _FOLDS
+    """On how many of five folds candidates are judged."""
     sampled: int | None = None
     """How many rows candidates are trained on, if the window is not the table; the next ones judge them."""
+    has_all_classes: bool = True
+    candidates: int = 1
+    """How many there are."""
+    told: Told = untold
     lane_bytes: int = 48
     """The memory of a feature in the state of a lane; about the same for most solvers."""
 
     @property
     def judged(self) -> int:
         """How many rows each candidate is judged on."""
+        if self.validation is None and self.sampled is None:
+            return sum(len(range(fold, len(self.window), self._divisor)) for fold in range(self.folds))
         return len(self._judging)
 
     @property
     def _judging(self) -> NDArray[np.int64]:
-        """The validation rows, or the rows of the window, that judge candidates; of folds all rows, one after the other."""
+        """The validation rows, or the rows of the window after the sample."""
         first, last = (
             (self.sampled or 0, self.window.different_rows) if self.validation is None else (0, len(self.validation))
         )
         return np.arange(first, last if self.sampled is None else min(last, first + _MOST_JUDGED))
+
+    @property
+    def _divisor(self) -> int:
+        return min(_FOLDS, len(self.window))
 
     @property
     def at_once(self) -> int:
@@ -90,11 +117,10 @@ class CrossValidation:
         if self.validation is not None or self.sampled is not None:
             judged = self.window if self.validation is None else self.validation
             return self._trained_and_judged(candidates, losses, rows, 0, judged, self._judging)
-        folds = min(_FOLDS, len(self.window))
         each, sizes = [], []
-        for fold in range(folds):
-            held_out = rows[rows % folds == fold]
-            trained = rows[rows % folds != fold]
+        for fold in range(min(self.folds, self._divisor)):
+            held_out = rows[rows % self._divisor == fold]
+            trained = rows[rows % self._divisor != fold]
             each.append(self._trained_and_judged(candidates, losses, trained, fold, self.window, held_out))
             sizes.append(self._weight(held_out))
         return [_mean([of_fold[place] for of_fold in each], sizes) for place in range(len(candidates))]
@@ -106,7 +132,7 @@ class CrossValidation:
         self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str], rows: NDArray[np.int64], fold: int,
         judged: Rows, held_out: NDArray[np.int64],
     ) -> list[Judgement]:  # fmt: skip
-        lanes = Lanes([spec for candidate in candidates for spec in candidate], self.features)
+        lanes = Lanes([_uncertified(spec) for candidate in candidates for spec in candidate], self.features)
         try:
             self._train(lanes, rows, fold)
         except Diverged:
@@ -118,7 +144,8 @@ class CrossValidation:
                 for judgement in self._trained_and_judged([candidate], losses, rows, fold, judged, held_out)
             ]
         judge = Judge(lanes, self.targets, judged, held_out, losses)
-        return [judge.judgement(place) for place in range(len(candidates))]
+        found = [judge.judgement(place) for place in range(len(candidates))]
+        return found if self.has_all_classes else [judgement._replace(accuracy=None) for judgement in found]
 
     def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:
         epochs_a_call = max(1, _CALL_ROWS // max(1, len(rows)))
@@ -134,6 +161,9 @@ class CrossValidation:
                         group.learner.reach_epoch(group.state, epoch + 1)
                 else:
                     step(group.learner, group.state, visits, 0, len(visits.starts))
+            together = len(lanes) / len(self.targets)
+            folds = self.folds if self.validation is None and self.sampled is None else 1
+            self.told(together * len(epochs) / (self.candidates * self.epochs * folds))
 
     def narrowed(self) -> CrossValidation:
         """The same search with room for those features alone that candidates are trained on: features that come later have
@@ -144,27 +174,46 @@ class CrossValidation:
         mark_features(self.window.starts[: self.sampled], self.window.stops[: self.sampled], self.window.indices, found)
         return replace(self, features=int(np.flatnonzero(found).max(initial=0)) + 1)
 
+    def planned(self, options: ModelOptions, by_passes: bool, ladders: Mapping[JudgedOn, int]) -> CrossValidation:
+        """The same search with as many classes, rows, folds and epochs as its work allows. `ladders`: how many candidates
+        there are, by where they are judged."""
+        window, count = self.window, len(self.targets)
+        search = self._of_frequent_classes() if options.multiclass else self
+        of_run = window.entries * count * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
+        work, fewest = max(_LEAST_WORK, of_run), _PASSES if by_passes else _FEWEST_EPOCHS
+        of_epoch = max(1, window.entries * len(search.targets) * ladders["table"] * (_FOLDS - 1) // _FOLDS)
+        if window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED and fewest * of_epoch <= work:
+            half = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
+            epochs = max(fewest, min(half, work // of_epoch))
+            folds = max(1, min(_FOLDS, work // (of_epoch * epochs)))
+            return replace(search, epochs=epochs, folds=folds, candidates=ladders["table"])
+        lanes = len(search.targets) * ladders["sample"]
+        rows, epochs = sampled_rows(window, lanes, by_passes, min(work, _MOST_OF_SAMPLE))
+        return replace(search, sampled=rows, epochs=epochs, candidates=ladders["sample"])
 
-def sampled_rows(window: Window, lanes: int, by_passes: bool) -> tuple[int, int]:
+    def _of_frequent_classes(self) -> CrossValidation:
+        """The best σ is about the same for all classes."""
+        labels = self.window.labels[:_MOST_SAMPLED]
+        frequent = sorted(self.targets, key=lambda target: -int(np.count_nonzero(labels == target.positive)))
+        chosen = frequent[:_MOST_CLASSES]
+        return replace(self, targets=chosen, has_all_classes=len(chosen) == len(self.targets))
+
+
+def _uncertified(spec: LaneSpec) -> LaneSpec:
+    """Without the numbers for a certificate, which nobody asks for."""
+    return replace(spec, own=replace(spec.own, certified=False)) if getattr(spec.own, "certified", False) else spec
+
+
+def sampled_rows(window: Window, lanes: int, by_passes: bool, work: int) -> tuple[int, int]:
     """Of how many rows the sample of a window consists, besides those that judge, and for how many epochs candidates train
-    on it. `by_passes`: see `epochs_for`."""
-    work = max(1.0, window.entries / max(1, len(window)) * lanes)
+    on it. `by_passes`: weights change once per epoch, so the number of epochs does not depend on that of rows."""
+    of_row = max(1.0, window.entries / max(1, len(window)) * lanes)
     epochs = _PASSES if by_passes else _EPOCHS_OF_SAMPLE
     most = max(1, window.different_rows * 2 // 3)
-    rows = min(_MOST_SAMPLED, most, max(_FEWEST_SAMPLED, int(_USUAL_WORK / (epochs * work))))
+    rows = min(_MOST_SAMPLED, most, max(_FEWEST_SAMPLED, int(work / (epochs * of_row))))
     if by_passes:
         return rows, epochs
-    return rows, max(epochs, min(default_epochs(rows) // 2, int(_USUAL_WORK / (rows * work))))
-
-
-def epochs_for(window: Window, lanes: int, by_passes: bool = False) -> int | None:
-    """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
-    divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
-    so the number of epochs does not depend on that of rows."""
-    work, fewest = max(1, window.entries * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
-    if not (window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
-        return None
-    return fewest if by_passes else max(fewest, min(default_epochs(len(window)) // 2, _USUAL_WORK // work))
+    return rows, max(epochs, min(default_epochs(rows) // 2, int(work / (rows * of_row))))
 
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:

@@ -3,7 +3,6 @@ found from the rows of the first window."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
-from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for, sampled_rows
+from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, untold
 from streampgs.selection.judge import labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
@@ -111,32 +110,34 @@ def enter_first(
     rows: int,
     features: int,
     check: Callable[[Sequence[LaneSpec], int], object] | None = None,
+    told: Told = untold,
 ) -> None:
     """Lanes for each candidate and target. An epoch has `rows` rows. `check`: called with the lanes that are in memory
-    together and their features, before they are."""
+    together and their features, before they are. `told`: with each share of a search that has been done."""
     targets = targets_of(options)
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
         of_sample = _as_for(sample, rows, options)
         return candidates_of(of_sample, window, layout, sample, features, judged_on)
 
-    search = _search(race, options, window, features, targets, candidates_for)
+    search = _search(race, options, window, features, targets, candidates_for, told)
     candidates = candidates_for(rows, _judged_on(search))
     specs = lanes_of(candidates, targets)
     if check is not None:
         check(specs if search is None else specs[: len(targets)], features)
         if search is not None:
-            check(specs[: search.at_once * len(targets)], search.features)
+            check(lanes_of(candidates[: search.at_once], search.targets), search.features)
     _begin(race, options, candidates, targets, 0)
     specs = adapted(specs, window)
     if search is not None:
-        tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), targets)
-        specs = _best_of(race, search, specs, adapted(tried, window))
+        tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), search.targets)
+        best = _best_of(race, search, adapted(tried, window))
+        specs = specs[best * len(targets) : (best + 1) * len(targets)]
     race.lanes.begin(specs)
 
 
 def enter_other_sigmas(
-    race: Race, options: ModelOptions, window: Window, layout: str, rows: int, rows_done: int
+    race: Race, options: ModelOptions, window: Window, layout: str, rows: int, rows_done: int, told: Told = untold
 ) -> LaneSpec:
     """The leading model continues with the sigma that the options have by now; where sigma is to be found, the best one is
     searched for again, by candidates that begin with its weights. Returns the leader before."""
@@ -150,17 +151,18 @@ def enter_other_sigmas(
         found = candidates_of(of_sample, window, layout, sample, features, judged_on)
         return [replace(candidate, intercept=leader.intercept) for candidate in found]
 
-    def in_known_units(candidates: Sequence[LaneSpec]) -> list[LaneSpec]:
-        pairs = zip(lanes_of(candidates, targets), itertools.cycle(before))
+    def in_known_units(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[LaneSpec]:
+        pairs = [(spec, before[race.targets.index(spec.target)]) for spec in lanes_of(candidates, targets)]
         return [replace(spec, base=known.base, scale=known.scale, shape=known.shape) for spec, known in pairs]
 
-    search = _search(race, options, window, features, targets, candidates_for)
+    search = _search(race, options, window, features, targets, candidates_for, told)
     candidates = candidates_for(rows, _judged_on(search))
     _begin(race, options, candidates, targets, rows_done)
-    specs = in_known_units(candidates)
+    specs = in_known_units(candidates, targets)
     if search is not None:
         tried = candidates_for(search.sampled or rows, _judged_on(search))
-        specs = _best_of(race, search, specs, in_known_units(tried))
+        best = _best_of(race, search, in_known_units(tried, search.targets))
+        specs = specs[best * len(targets) : (best + 1) * len(targets)]
     race.lanes.continue_from(specs, [lanes.start + lane % len(lanes) for lane in range(len(specs))])
     for place, number in enumerate(race.progress.left):
         race.candidates[number] = replace(race.lanes.specs[place * len(lanes)], target=Target(""))
@@ -176,21 +178,16 @@ def _begin(
 
 def _search(
     race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target],
-    candidates_for: Callable[[int, JudgedOn], list[LaneSpec]],
+    candidates_for: Callable[[int, JudgedOn], list[LaneSpec]], told: Told,
 ) -> CrossValidation | None:  # fmt: skip
     """None where nothing is searched for."""
     candidates, needs = learner_named(learner_for(options)).candidates, SOLVERS[options.solver].needs
     if not candidates.searches(options):
         return None
     features = max(features, window.features)
-    search = CrossValidation(window, race.validation, targets, features, 0, options.seed)
-    lanes = len(targets) * candidates.count(options)
-    epochs = epochs_for(window, lanes, needs.passes)
-    if epochs is not None:
-        search = replace(search, epochs=epochs)
-    else:
-        rows, epochs = sampled_rows(window, len(targets) * len(candidates_for(len(window), "sample")), needs.passes)
-        search = replace(search, sampled=rows, epochs=epochs)
+    search = CrossValidation(window, race.validation, targets, features, options.seed, told=told)
+    ladders: dict[JudgedOn, int] = {on: len(candidates_for(len(window), on)) for on in ("table", "sample")}
+    search = search.planned(options, needs.passes, ladders)
     of_feature = _lane_bytes(options)
     if needs.passes:
         search = replace(search, lane_bytes=of_feature)
@@ -217,14 +214,11 @@ def _lane_bytes(options: ModelOptions) -> int:
     return max(Lanes([spec]).bytes_per_feature() for spec in specs)
 
 
-def _best_of(
-    race: Race, search: CrossValidation, specs: Sequence[LaneSpec], tried: Sequence[LaneSpec]
-) -> list[LaneSpec]:
-    """The lanes of the best candidate, as it was `tried`; the race is over."""
+def _best_of(race: Race, search: CrossValidation, tried: Sequence[LaneSpec]) -> int:
+    """The number of the best candidate; the race is over."""
     count = len(search.targets)
     judgements = search.judgements([tried[first : first + count] for first in range(0, len(tried), count)])
-    best = race.settle(judgements, search.judged, by_loss=search.sampled is None)
-    return list(specs[best * count : (best + 1) * count])
+    return race.settle(judgements, search.judged, by_loss=search.sampled is None)
 
 
 def take_in_growth(race: Race, options: ModelOptions, layout: str) -> list[int | None] | None:
