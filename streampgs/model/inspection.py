@@ -170,9 +170,9 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
     }
 
 
-def _merit(merit: float) -> float | None:
-    """None for a candidate that has diverged."""
-    return merit if merit < WORST else None
+def _merit(merit: float | None) -> float | None:
+    """None for a candidate that has diverged, or was dropped early."""
+    return merit if merit is not None and merit < WORST else None
 
 
 def _retired(saved: SavedRun) -> dict[str, int]:

@@ -4,8 +4,9 @@ A small table is one window: cross-validation trains every candidate on the othe
 judges it on each fold. Of a larger table, candidates are trained on some rows and judged on others. The best σ is
 inversely proportional to the number of rows, so the best candidate of a sample is the best one of the table, too.
 
-The search takes about as much work as the training that follows, or less: of many classes it takes the most frequent ones, and
-it leaves out folds, then epochs.
+The search takes about as much work as the training that follows, or less. Of many classes the most frequent ones stand for all,
+and candidates that are worse after a part of the epochs are dropped. What they are dropped by is not what the rest is compared
+by: few epochs prefer a σ that is a little too large, so many candidates are kept at first.
 
 Judging candidates in their first epoch of training would mislead: they have not met any row before. Then a smaller σ is
 better than after some epochs, in which the models have seen each row several times.
@@ -41,6 +42,7 @@ _FEWEST_EPOCHS = 3
 _PASSES, _USUAL_PASSES = 30, 100
 _FOLDS = 5
 _MOST_CLASSES = 4
+_EPOCHS_OF_RUNGS, _CANDIDATES_OF_RUNGS = 8, 8
 # Of a sample: with fewer rows to train on, noise decides.
 _FEWEST_SAMPLED, _MOST_SAMPLED, _MOST_JUDGED = 1 << 9, 1 << 15, 1 << 15
 # Twice those that a large table is trained for by default: the choice is also right for many epochs.
@@ -74,11 +76,11 @@ class CrossValidation:
     sampled: int | None = None
     """How many rows candidates are trained on, if the window is not the table; the next ones judge them."""
     has_all_classes: bool = True
-    candidates: int = 1
-    """How many there are."""
+    work: float = 1.0
+    """Of all candidates, in epochs."""
     told: Told = untold
     lane_bytes: int = 48
-    """The memory of a feature in the state of a lane; about the same for most solvers."""
+    """The memory of a feature in the state of a lane."""
 
     @property
     def judged(self) -> int:
@@ -132,7 +134,7 @@ class CrossValidation:
         self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str], rows: NDArray[np.int64], fold: int,
         judged: Rows, held_out: NDArray[np.int64],
     ) -> list[Judgement]:  # fmt: skip
-        lanes = Lanes([_uncertified(spec) for candidate in candidates for spec in candidate], self.features)
+        lanes = Lanes([uncertified(spec) for candidate in candidates for spec in candidate], self.features)
         try:
             self._train(lanes, rows, fold)
         except Diverged:
@@ -161,9 +163,7 @@ class CrossValidation:
                         group.learner.reach_epoch(group.state, epoch + 1)
                 else:
                     step(group.learner, group.state, visits, 0, len(visits.starts))
-            together = len(lanes) / len(self.targets)
-            folds = self.folds if self.validation is None and self.sampled is None else 1
-            self.told(together * len(epochs) / (self.candidates * self.epochs * folds))
+            self.told(len(lanes) / len(self.targets) * len(epochs) / self.work)
 
     def narrowed(self) -> CrossValidation:
         """The same search with room for those features alone that candidates are trained on: features that come later have
@@ -177,29 +177,59 @@ class CrossValidation:
     def planned(self, options: ModelOptions, by_passes: bool, ladders: Mapping[JudgedOn, int]) -> CrossValidation:
         """The same search with as many classes, rows, folds and epochs as its work allows. `ladders`: how many candidates
         there are, by where they are judged."""
-        window, count = self.window, len(self.targets)
-        search = self._of_frequent_classes() if options.multiclass else self
-        of_run = window.entries * count * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
+        window, classes = self.window, len(self.targets)
+        of_run = window.entries * classes * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
         work, fewest = max(_LEAST_WORK, of_run), _PASSES if by_passes else _FEWEST_EPOCHS
-        of_epoch = max(1, window.entries * len(search.targets) * ladders["table"] * (_FOLDS - 1) // _FOLDS)
-        if window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED and fewest * of_epoch <= work:
-            half = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
-            epochs = max(fewest, min(half, work // of_epoch))
-            folds = max(1, min(_FOLDS, work // (of_epoch * epochs)))
-            return replace(search, epochs=epochs, folds=folds, candidates=ladders["table"])
+        epochs = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
+        search = replace(self, epochs=epochs, folds=1, work=ladders["table"])
+        for most in range(_MOST_CLASSES, 1, -1) if options.multiclass else (classes,):
+            search = search._of_frequent_classes(most) if options.multiclass else search
+            of_epoch = max(1, window.entries * len(search.targets) * (_FOLDS - 1) // _FOLDS)  # and candidate
+            if search._in_epochs(ladders["table"]) * of_epoch <= work:
+                break
+        if window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED:
+            while search.folds < _FOLDS and search._in_epochs(ladders["table"], 1) * of_epoch <= work:
+                search = replace(search, folds=search.folds + 1)
+            while search.epochs > fewest and search._in_epochs(ladders["table"]) * of_epoch > work:
+                search = replace(search, epochs=max(fewest, search.epochs * 3 // 4))
+            if search._in_epochs(ladders["table"]) * of_epoch <= work:
+                return replace(search, work=search._in_epochs(ladders["table"]))
         lanes = len(search.targets) * ladders["sample"]
         rows, epochs = sampled_rows(window, lanes, by_passes, min(work, _MOST_OF_SAMPLE))
-        return replace(search, sampled=rows, epochs=epochs, candidates=ladders["sample"])
+        return replace(search, sampled=rows, epochs=epochs, work=ladders["sample"] * epochs)
 
-    def _of_frequent_classes(self) -> CrossValidation:
+    def _rungs(self, candidates: int) -> list[tuple[int, int]]:
+        """For how many epochs candidates are trained on one fold, and how many of them are left then."""
+        if self.sampled is not None or self.epochs < _EPOCHS_OF_RUNGS or candidates < _CANDIDATES_OF_RUNGS:
+            return []
+        return [(-(-self.epochs // 4), -(-candidates // 2)), (-(-self.epochs // 2), -(-candidates // 4))]
+
+    def _in_epochs(self, candidates: int, more_folds: int = 0) -> int:
+        """The work of all candidates."""
+        total, left = 0, candidates
+        for epochs, kept in self._rungs(candidates):
+            total, left = total + left * epochs, kept
+        folds = 1 if self.validation is not None else self.folds + more_folds
+        return total + left * self.epochs * folds
+
+    def finalists(self, candidates: Sequence[Sequence[LaneSpec]], by_loss: bool) -> dict[int, Judgement]:
+        """The judgements of the candidates that are compared at the end, by their numbers."""
+        left = list(range(len(candidates)))
+        for epochs, kept in self._rungs(len(candidates)):
+            early = replace(self, epochs=epochs, folds=1).judgements([candidates[number] for number in left])
+            merits = [one.loss if by_loss else one.merit for one in early]
+            left = sorted(left[place] for place in np.argsort(merits, kind="stable")[:kept])
+        return dict(zip(left, self.judgements([candidates[number] for number in left]), strict=True))
+
+    def _of_frequent_classes(self, most: int) -> CrossValidation:
         """The best σ is about the same for all classes."""
         labels = self.window.labels[:_MOST_SAMPLED]
         frequent = sorted(self.targets, key=lambda target: -int(np.count_nonzero(labels == target.positive)))
-        chosen = frequent[:_MOST_CLASSES]
+        chosen = frequent[:most]
         return replace(self, targets=chosen, has_all_classes=len(chosen) == len(self.targets))
 
 
-def _uncertified(spec: LaneSpec) -> LaneSpec:
+def uncertified(spec: LaneSpec) -> LaneSpec:
     """Without the numbers for a certificate, which nobody asks for."""
     return replace(spec, own=replace(spec.own, certified=False)) if getattr(spec.own, "certified", False) else spec
 

@@ -19,8 +19,8 @@ from streampgs.options.commands import ModelOptions
 from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
-from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, untold
-from streampgs.selection.judge import labels_for, warm_up_judge
+from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, uncertified, untold
+from streampgs.selection.judge import is_one_of_classes, labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
 
@@ -189,8 +189,7 @@ def _search(
     ladders: dict[JudgedOn, int] = {on: len(candidates_for(len(window), on)) for on in ("table", "sample")}
     search = search.planned(options, needs.passes, ladders)
     of_feature = _lane_bytes(options)
-    if needs.passes:
-        search = replace(search, lane_bytes=of_feature)
+    search = replace(search, lane_bytes=max(1, of_feature))
     return search.narrowed() if of_feature else search
 
 
@@ -211,14 +210,16 @@ def _lane_bytes(options: ModelOptions) -> int:
     """The memory of a feature in the state of a lane."""
     candidates = learner_named(learner_for(options)).candidates
     specs = candidates.known_loops(options, _plain(options, options.losses[0], 0.0, "sparse"))
-    return max(Lanes([spec]).bytes_per_feature() for spec in specs)
+    return max(Lanes([uncertified(spec)]).bytes_per_feature() for spec in specs)
 
 
 def _best_of(race: Race, search: CrossValidation, tried: Sequence[LaneSpec]) -> int:
     """The number of the best candidate; the race is over."""
     count = len(search.targets)
-    judgements = search.judgements([tried[first : first + count] for first in range(0, len(tried), count)])
-    return race.settle(judgements, search.judged, by_loss=search.sampled is None)
+    # Candidates have made so many epochs over a small table that the loss itself tells which scale of the scores is right.
+    by_loss = search.sampled is None and is_one_of_classes(spec.loss for spec in tried)
+    finalists = search.finalists([tried[first : first + count] for first in range(0, len(tried), count)], by_loss)
+    return race.settle(finalists, search.judged, by_loss)
 
 
 def take_in_growth(race: Race, options: ModelOptions, layout: str) -> list[int | None] | None:

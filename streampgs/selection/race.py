@@ -7,7 +7,7 @@ validation rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,6 @@ from streampgs.selection.judge import (
     Weighted,
     centre,
     centring_rows,
-    is_one_of_classes,
     judged_rows,
     rows_to_judge,
 )
@@ -79,7 +78,8 @@ class Dropped:
     """When a candidate was dropped, and its last merit."""
 
     rows: int
-    merit: float
+    merit: float | None
+    """None: it was dropped before candidates were compared in full."""
 
 
 @dataclass
@@ -134,18 +134,20 @@ class Race:
         now.left, now.marks = [now.left[place] for place in kept], [mark.of(kept) for mark in now.marks[-1:]]
         self.lanes.keep([place * count + target for place in kept for target in range(count)])
 
-    def settle(self, judgements: Sequence[Judgement], judged: int, by_loss: bool) -> int:
-        """Keep only the best candidate, by judgements made before its first step. Returns its number. `by_loss`: candidates
-        made so many epochs that the loss itself tells which scale of the scores is right."""
-        now = self.progress
-        mark = Mark(now.began, judged, *(list(column) for column in zip(*judgements, strict=True)))
-        by_loss = by_loss and is_one_of_classes(candidate.loss for candidate in self.candidates)
+    def settle(self, finalists: Mapping[int, Judgement], judged: int, by_loss: bool) -> int:
+        """Keep only the best candidate, by judgements of some of them that were made before its first step. Returns its number.
+        `by_loss`: the loss decides."""
+        now, numbers = self.progress, sorted(finalists)
+        mark = Mark(now.began, judged, *(list(column) for column in zip(*(finalists[n] for n in numbers), strict=True)))
         merits = mark.losses if by_loss else mark.merits
-        best = self._preferred(merits)
-        now.marks, now.left = [mark.of([best])], [best]
-        now.dropped = {str(n): Dropped(now.began, merit) for n, merit in enumerate(merits) if n != best}
+        known = dict(zip(numbers, merits, strict=True))
+        now.dropped = {str(n): Dropped(now.began, known.get(n)) for n in range(len(self.candidates))}
+        now.left = numbers
+        place = self._preferred(merits)
+        now.marks, now.left = [mark.of([place])], [numbers[place]]
+        del now.dropped[str(numbers[place])]
         self._set_next_mark(now.began)
-        return best
+        return numbers[place]
 
     @property
     def validation(self) -> Rows | None:
