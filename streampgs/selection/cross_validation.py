@@ -15,7 +15,7 @@ better than after some epochs, in which the models have seen each row several ti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,13 +36,15 @@ from streampgs.selection.judge import WORST, Judge, Judgement
 MOST_CROSS_VALIDATED = 50_000
 """Rows."""
 # Entries times lanes times epochs. The least takes about a tenth of a second; a sample takes at most about a second.
-_LEAST_WORK, _MOST_OF_SAMPLE = 1 << 26, 1 << 28
+_LEAST_WORK, _MOST_OF_SAMPLE = 1 << 27, 1 << 28
 _FEWEST_EPOCHS = 3
 # Passes of a solver whose weights change once per epoch: of a candidate, and usually of a run.
 _PASSES, _USUAL_PASSES = 30, 100
 _FOLDS = 5
-_MOST_CLASSES = 4
-_EPOCHS_OF_RUNGS, _CANDIDATES_OF_RUNGS = 8, 8
+_MOST_CLASSES, _FEWEST_CLASSES = 4, 2
+_TOGETHER = 4
+# Candidates are dropped by at least so many judgements, where there are so many epochs and candidates.
+_JUDGED_EARLY, _EPOCHS_OF_RUNGS, _CANDIDATES_OF_RUNGS = 1_000, 8, 8
 # Of a sample: with fewer rows to train on, noise decides.
 _FEWEST_SAMPLED, _MOST_SAMPLED, _MOST_JUDGED = 1 << 9, 1 << 15, 1 << 15
 # Twice those that a large table is trained for by default: the choice is also right for many epochs.
@@ -73,6 +75,8 @@ class CrossValidation:
     epochs: int = 0
     folds: int = _FOLDS
     """On how many of five folds candidates are judged."""
+    early_folds: int = 0
+    """On how many of them before bad candidates are dropped; 0: none is dropped early."""
     sampled: int | None = None
     """How many rows candidates are trained on, if the window is not the table; the next ones judge them."""
     has_all_classes: bool = True
@@ -177,55 +181,71 @@ class CrossValidation:
     def planned(self, options: ModelOptions, by_passes: bool, ladders: Mapping[JudgedOn, int]) -> CrossValidation:
         """The same search with as many classes, rows, folds and epochs as its work allows. `ladders`: how many candidates
         there are, by where they are judged."""
-        window, classes = self.window, len(self.targets)
-        of_run = window.entries * classes * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
-        work, fewest = max(_LEAST_WORK, of_run), _PASSES if by_passes else _FEWEST_EPOCHS
+        window, ladder = self.window, ladders["table"]
+        of_run = window.entries * len(self.targets) * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
+        # Many lanes together take less time than one alone.
+        work, fewest = (
+            max(_LEAST_WORK, of_run * max(1, _TOGETHER // len(self.targets))),
+            _PASSES if by_passes else _FEWEST_EPOCHS,
+        )
         epochs = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
-        search = replace(self, epochs=epochs, folds=1, work=ladders["table"])
-        for most in range(_MOST_CLASSES, 1, -1) if options.multiclass else (classes,):
-            search = search._of_frequent_classes(most) if options.multiclass else search
-            of_epoch = max(1, window.entries * len(search.targets) * (_FOLDS - 1) // _FOLDS)  # and candidate
-            if search._in_epochs(ladders["table"]) * of_epoch <= work:
-                break
+        search = replace(self, epochs=epochs)
+        if options.multiclass:
+            search = search._of_frequent_classes()
         if window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED:
-            while search.folds < _FOLDS and search._in_epochs(ladders["table"], 1) * of_epoch <= work:
-                search = replace(search, folds=search.folds + 1)
-            while search.epochs > fewest and search._in_epochs(ladders["table"]) * of_epoch > work:
-                search = replace(search, epochs=max(fewest, search.epochs * 3 // 4))
-            if search._in_epochs(ladders["table"]) * of_epoch <= work:
-                return replace(search, work=search._in_epochs(ladders["table"]))
+            of_epoch = max(1, window.entries * (_FOLDS - 1) // _FOLDS)  # and lane
+            for smaller in search._smaller(fewest):
+                in_epochs = smaller._epochs_of_all(ladder)
+                if in_epochs * len(smaller.targets) * of_epoch <= work:
+                    return replace(smaller, work=in_epochs)
         lanes = len(search.targets) * ladders["sample"]
         rows, epochs = sampled_rows(window, lanes, by_passes, min(work, _MOST_OF_SAMPLE))
         return replace(search, sampled=rows, epochs=epochs, work=ladders["sample"] * epochs)
 
+    def _smaller(self, fewest: int) -> Iterator[CrossValidation]:
+        """This search, and others that take less and less work: bad candidates are dropped early, then there are fewer folds,
+        then fewer classes, then fewer epochs, at least `fewest`."""
+        yield self
+        rows_of_fold = max(1, len(self.window) // _FOLDS) * len(self.targets)
+        early = min(_FOLDS, -(-_JUDGED_EARLY // rows_of_fold))
+        for folds in range(_FOLDS, 0, -1):
+            yield replace(self, folds=folds, early_folds=min(folds, early))
+        search = replace(self, folds=1, early_folds=1)
+        if not search.has_all_classes or len(self.targets) == _MOST_CLASSES:
+            search = replace(search, targets=self.targets[:_FEWEST_CLASSES], has_all_classes=False)
+            yield search
+        while search.epochs > fewest:
+            search = replace(search, epochs=max(fewest, search.epochs * 3 // 4))
+            yield search
+
     def _rungs(self, candidates: int) -> list[tuple[int, int]]:
-        """For how many epochs candidates are trained on one fold, and how many of them are left then."""
-        if self.sampled is not None or self.epochs < _EPOCHS_OF_RUNGS or candidates < _CANDIDATES_OF_RUNGS:
+        """For how many epochs candidates are trained at first, and how many of them are left then."""
+        if not self.early_folds or self.epochs < _EPOCHS_OF_RUNGS or candidates < _CANDIDATES_OF_RUNGS:
             return []
         return [(-(-self.epochs // 4), -(-candidates // 2)), (-(-self.epochs // 2), -(-candidates // 4))]
 
-    def _in_epochs(self, candidates: int, more_folds: int = 0) -> int:
-        """The work of all candidates."""
-        total, left = 0, candidates
+    def _epochs_of_all(self, candidates: int) -> int:
+        """The sum over all candidates and folds."""
+        total, left, once = 0, candidates, self.validation is not None
         for epochs, kept in self._rungs(candidates):
-            total, left = total + left * epochs, kept
-        folds = 1 if self.validation is not None else self.folds + more_folds
-        return total + left * self.epochs * folds
+            total, left = total + left * epochs * (1 if once else self.early_folds), kept
+        return total + left * self.epochs * (1 if once else self.folds)
 
     def finalists(self, candidates: Sequence[Sequence[LaneSpec]], by_loss: bool) -> dict[int, Judgement]:
         """The judgements of the candidates that are compared at the end, by their numbers."""
         left = list(range(len(candidates)))
         for epochs, kept in self._rungs(len(candidates)):
-            early = replace(self, epochs=epochs, folds=1).judgements([candidates[number] for number in left])
+            search = replace(self, epochs=epochs, folds=self.early_folds)
+            early = search.judgements([candidates[number] for number in left])
             merits = [one.loss if by_loss else one.merit for one in early]
             left = sorted(left[place] for place in np.argsort(merits, kind="stable")[:kept])
         return dict(zip(left, self.judgements([candidates[number] for number in left]), strict=True))
 
-    def _of_frequent_classes(self, most: int) -> CrossValidation:
+    def _of_frequent_classes(self) -> CrossValidation:
         """The best σ is about the same for all classes."""
         labels = self.window.labels[:_MOST_SAMPLED]
         frequent = sorted(self.targets, key=lambda target: -int(np.count_nonzero(labels == target.positive)))
-        chosen = frequent[:most]
+        chosen = frequent[:_MOST_CLASSES]
         return replace(self, targets=chosen, has_all_classes=len(chosen) == len(self.targets))
 
 

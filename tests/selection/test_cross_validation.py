@@ -25,7 +25,7 @@ from streampgs.order.schedule import WindowSpan
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
 from streampgs.selection import cross_validation
-from streampgs.selection.cross_validation import CrossValidation, epochs_for, sampled_rows
+from streampgs.selection.cross_validation import CrossValidation, sampled_rows
 from streampgs.selection.grid import enter_first
 
 EPOCHS = 4
@@ -51,7 +51,7 @@ def lane(sigma: float = 1e-3, t0: float = 100.0, loss: str = "logistic", **targe
 def search(window: Window, targets: int = 1, validation: Window | None = None, seed: int = 0) -> CrossValidation:
     features = window.features
     names = [Target(str(number)) for number in range(targets)]
-    return CrossValidation(window, validation, names, features, EPOCHS, seed)
+    return CrossValidation(window, validation, names, features, seed, EPOCHS)
 
 
 def noisy_rows(rows: int, features: int = 5, seed: int = 0, noise: float = 1.0) -> Window:
@@ -112,18 +112,74 @@ def chosen_by_a_run(window: Window, **options: Any) -> LaneSpec:
     return models.race.leading()
 
 
+def planned(window: Window, ladder: int = 14, classes: int = 1, by_passes: bool = False) -> CrossValidation:
+    options = ModelOptions(classes=tuple(map(float, range(classes))) if classes > 2 else None)
+    targets = [Target(str(k), positive=float(k) if classes > 1 else None) for k in range(classes)]
+    plain = CrossValidation(window, None, targets, window.features, 0)
+    return plain.planned(options, by_passes, {"table": ladder, "sample": 8})
+
+
 def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_sample():
     window = noisy_rows(100)
-    assert epochs_for(window, 8) == 100
-    assert epochs_for(noisy_rows(2000), 8) == 50
-    assert epochs_for(noisy_rows(2000), 1000) == 26
-    assert epochs_for(window, 1 << 30) is None
-    assert epochs_for(noisy_rows(1), 8) is None
-    assert epochs_for(noisy_rows(50_001, 1), 8) is None
+    assert planned(window).sampled is None
+    assert planned(noisy_rows(200, 6000)).sampled is None
+    assert planned(window, ladder=1 << 30).sampled is not None
+    assert planned(noisy_rows(1)).sampled is not None
+    assert planned(noisy_rows(50_001, 1)).sampled is not None
     window.span = WindowSpan(START, replace(START, position=1), 0)
-    assert epochs_for(window, 8) is None
+    assert planned(window).sampled is not None
     window.span = WindowSpan(START, replace(START, epoch=2), 0)
-    assert epochs_for(window, 8) is None
+    assert planned(window).sampled is not None
+
+
+@pytest.mark.parametrize("rows", [150, 1_800, 20_000])
+@pytest.mark.parametrize("features", [2, 60])
+@pytest.mark.parametrize("classes", [1, 10, 100])
+@pytest.mark.parametrize("by_passes", [False, True])
+def test_the_search_takes_less_work_than_training_or_a_tenth_of_a_second(rows, features, classes, by_passes):
+    window = noisy_rows(rows, features)
+    window.labels = np.arange(rows) % classes + 0.0
+    found = planned(window, classes=classes, by_passes=by_passes)
+    passes = 100 if by_passes else max(3, min(200, -(-200_000 // rows)))
+    training = rows * features * classes * passes
+    trained = found.sampled or rows * 4 // 5
+    assert found.work * trained * features * len(found.targets) <= max(training * max(1, 4 // classes), 1 << 27) * 1.01
+    if found.sampled is None and not by_passes:
+        assert found.epochs >= 3
+    assert found.has_all_classes == (len(found.targets) == classes)
+
+
+def test_little_work_allows_all_folds_and_half_of_the_epochs():
+    found = planned(noisy_rows(150, 4))
+    assert (found.folds, found.epochs, found.sampled) == (5, 100, None)
+    many = planned(noisy_rows(150, 4), classes=3)
+    assert (many.folds, many.epochs, len(many.targets)) == (5, 100, 3)
+
+
+def test_the_most_frequent_classes_stand_for_all():
+    window = noisy_rows(1000)
+    window.labels = np.repeat(np.arange(10.0), [10, 20, 200, 30, 250, 40, 50, 180, 60, 160])
+    assert {target.positive for target in planned(window, classes=10).targets} <= {4.0, 2.0, 7.0, 9.0}
+
+
+def test_early_losers_are_dropped_and_the_best_is_found_as_without_rungs():
+    window = noisy_rows(400, 8)
+    sigmas = [10.0 ** (-k / 2) for k in range(14)]
+    candidates = [[lane(sigma, t0=max(1.0, 2.0 / sigma))] for sigma in sigmas]
+    in_full = replace(search(window), epochs=20)
+    judged = in_full.judgements(candidates)
+    finalists = replace(in_full, early_folds=3).finalists(candidates, by_loss=True)
+    assert len(finalists) == 4
+    assert all(finalists[number] == judged[number] for number in finalists)
+    assert min(finalists, key=lambda n: finalists[n].loss) == min(range(14), key=lambda n: judged[n].loss)
+
+
+def test_the_search_tells_how_far_it_is():
+    shares: list[float] = []
+    window = noisy_rows(400, 8)
+    found = replace(planned(window), told=shares.append)
+    found.finalists([[lane(10.0**-k)] for k in range(14)], by_loss=True)
+    assert sum(shares) == pytest.approx(1.0)
 
 
 # A sample of a large table.
@@ -141,30 +197,33 @@ def test_a_sample_is_judged_by_models_that_have_not_seen_it():
 
 def test_the_rows_of_a_sample_fit_the_window_and_the_work():
     window = noisy_rows(3000)
-    assert sampled_rows(window, 8, False) == (2000, 50)
-    assert sampled_rows(window, 8, True) == (2000, 30)
-    assert sampled_rows(window, 8000, False) == ((1 << 28) // (6 * 5 * 8000), 6)
-    assert sampled_rows(window, 1 << 20, False) == (512, 6)
+    assert sampled_rows(window, 8, False, 1 << 28) == (2000, 50)
+    assert sampled_rows(window, 8, True, 1 << 28) == (2000, 30)
+    assert sampled_rows(window, 8000, False, 1 << 28) == ((1 << 28) // (6 * 5 * 8000), 6)
+    assert sampled_rows(window, 1 << 20, False, 1 << 28) == (512, 6)
     window.span = WindowSpan(START, replace(START, epoch=10), 0)  # 300 different rows
-    assert sampled_rows(window, 8, False)[0] == 200
+    assert sampled_rows(window, 8, False, 1 << 28)[0] == 200
 
 
 @given(seed=st.integers(0, 1000), validates=st.booleans())
 @hypothesis_settings(max_examples=10)
-def test_candidates_are_judged_alike_whatever_numbers_their_features_have(seed, validates):
+def test_features_that_no_candidate_is_trained_on_take_no_room(seed, validates):
+    """They have larger numbers than the others."""
     random = np.random.default_rng(seed)
 
     def sparse(rows: int, most: int) -> Window:
         window = window_of(random.normal(size=(rows, 4)), random.choice([-1.0, 1.0], rows))
         window.indices = np.concatenate([np.sort(random.choice(most, 4, replace=False)) for _ in range(rows)])
-        window.indices = window.indices.astype(np.uint32) * np.uint32(5000)
-        window.features = int(window.indices.max()) + 1
+        window.indices, window.features = window.indices.astype(np.uint32), most
         return window
 
     spec = replace(lane(), layout="sparse")
-    wide = replace(search(sparse(90, 20), validation=sparse(30, 60) if validates else None), sampled=60)
-    narrow = wide.of_own_features()
-    assert narrow.features <= 21 < wide.features
+    window, others = sparse(90, 20), sparse(30, 60)
+    window.indices[60 * 4 :] = random.integers(0, 5000, 30 * 4)
+    window.features = 5000
+    wide = replace(search(window, validation=others if validates else None), sampled=60)
+    narrow = wide.narrowed()
+    assert narrow.features <= 20 < wide.features
     assert narrow.judgements([[spec]])[0] == pytest.approx(wide.judgements([[spec]])[0], rel=1e-12)
 
 

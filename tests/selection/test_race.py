@@ -72,7 +72,7 @@ class StandIn:
 def race_of(field: Any, targets: Any, judges_on: bool, validation: Window | None) -> Race:
     made = Race(StandIn([], []))  # type: ignore[arg-type]
     made.begin(field, targets, judges_on)
-    made.validation = validation
+    made.read_validation = lambda: validation
     return made
 
 
