@@ -184,10 +184,8 @@ class CrossValidation:
         window, ladder = self.window, ladders["table"]
         of_run = window.entries * len(self.targets) * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
         # Many lanes together take less time than one alone.
-        work, fewest = (
-            max(_LEAST_WORK, of_run * max(1, _TOGETHER // len(self.targets))),
-            _PASSES if by_passes else _FEWEST_EPOCHS,
-        )
+        work = max(_LEAST_WORK, of_run * max(1, _TOGETHER // len(self.targets)))
+        fewest = _PASSES if by_passes else _FEWEST_EPOCHS
         epochs = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
         search = replace(self, epochs=epochs)
         if options.multiclass:
