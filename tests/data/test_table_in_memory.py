@@ -95,3 +95,35 @@ def test_a_table_that_is_too_large_is_refused_with_its_size(options: Any, remedy
     assert remedy in raised.value.remedy
     refuse_too_large_table(catalog, own, Resources(memory=400_000_000))
     refuse_too_large_table(catalog, ModelOptions(l1=0.1), Resources(memory=60_000_000))
+
+
+def write_wide(folder: Path, number: int, rows: int) -> None:
+    folder.mkdir(exist_ok=True)
+    values = np.resize(np.arange(7, dtype=np.float32), rows * 50)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(values), 50)
+    pq.write_table(pa.table({"label": np.arange(rows) % 2, "features": lists}), folder / f"{number}.parquet")
+
+
+def test_a_table_that_is_too_large_is_refused_before_training_at_a_start_and_after_it_has_grown(tmp_path: Path) -> None:
+    run, too_large = tmp_path / "run", "keeps all rows in memory: .* and memory is 60MB"
+    write_wide(tmp_path / "large", 0, 100_000)
+    with pytest.raises(OptionError, match=too_large):
+        streampgs.train(tmp_path / "large", run=run, **OPTIONS, epochs=1)
+    write_wide(tmp_path / "table", 0, 100)
+    assert streampgs.train(tmp_path / "table", run=run, **OPTIONS, epochs=1).rows == 100
+    write_wide(tmp_path / "table", 1, 100_000)
+    with pytest.raises(OptionError, match=too_large):
+        streampgs.resume(run, epochs="+1", memory="60MB")
+    assert streampgs.inspect(run)["rows"] == 100
+
+
+def test_training_continues_from_the_present_weights_when_shards_join(table: Path, tmp_path: Path) -> None:
+    """A step of this solver changes one weight."""
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, **{**OPTIONS, "solver": "greedy-coordinate", "epochs": 12})
+    before = streampgs.Model.load(run).coef_
+    write(table, 3)
+    assert streampgs.resume(run, passes=1).found.new_rows == ROWS
+    after = streampgs.Model.load(run).coef_
+    assert np.count_nonzero(before) > 1
+    assert np.count_nonzero(after != before) == 1
