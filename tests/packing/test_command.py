@@ -103,6 +103,20 @@ def test_only_shards_are_replaced(tmp_path):
             streampgs.pack(tmp_path / "a.svm", tmp_path / "out", overwrite=overwrite)
 
 
+def test_a_pack_that_fails_leaves_the_shards_that_it_was_to_replace(tmp_path):
+    def shards():
+        return {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+    (tmp_path / "a.svm").write_text("1 5:0.5\n" * 5)
+    streampgs.pack(tmp_path / "a.svm", tmp_path / "out", rows_per_shard=2)
+    before = shards()
+    (tmp_path / "a.svm").write_text("0 5:0.5\n" * 5 + "0 5:x\n")
+    with pytest.raises(streampgs.StreampgsError, match="not a number"):
+        streampgs.pack(tmp_path / "a.svm", tmp_path / "out", rows_per_shard=2, overwrite=True)
+    assert len(before) == 3
+    assert shards() == before
+
+
 def test_packing_and_training_from_python(tmp_path):
     random = np.random.default_rng(0)
     lines = [f"{1 if x > 0 else -1} 1:{x!r} 2:1" for x in random.normal(size=2000).tolist()]

@@ -18,7 +18,9 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
+from streampgs.formats import parquet
 from streampgs.formats.allowance import decoding_within
+from streampgs.formats.registry import open_shard
 from streampgs.options.commands import EncodingOptions
 from streampgs.reading.decode import Group, columns_of_batch, raw_slices
 from streampgs.table.catalog import build_catalog
@@ -203,3 +205,18 @@ def test_a_row_that_takes_more_memory_than_is_allowed_is_refused(tmp_path: Path)
             sampled_rows(build_catalog([str(tmp_path / "a.parquet")], columns), columns, 0, 1 << 30)
     with decoding_within(45 << 20):
         assert len(rows_of_file(tmp_path / "a.parquet", encoding, 10)) == 3
+
+
+def test_a_value_of_parquet_beyond_the_allowed_memory_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_SLICE_BYTES", 1000)
+    write(pa.table({"t": ["a " * 50_000], "x": [1.0]}), tmp_path / "a.parquet", "parquet", 10)
+    message = r"row group 0: the values of column 't' have 100.1 kB\n.* --memory 1MB, .* --ignore t"
+    with open_shard(tmp_path / "a.parquet") as file:
+        with decoding_within(99_000):
+            with pytest.raises(DataError, match=message):
+                list(file.decode(0, 10, ["t", "x"]))
+            assert sum(batch.num_rows for batch in file.decode(0, 10, ["x"])) == 1
+        with decoding_within(101_000):
+            assert sum(batch.num_rows for batch in file.decode(0, 10, ["t"])) == 1

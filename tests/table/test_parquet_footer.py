@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import resource
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -83,6 +84,29 @@ def test_the_footer_of_a_group_describes_it_as_the_whole_footer_does(
         none = pq.ParquetFile(pa.BufferReader(groups.footer_of(file, None)))
         assert none.num_row_groups == 0
         assert none.schema_arrow.equals(pq.read_schema(path), check_metadata=True)
+
+
+def test_a_footer_of_ten_thousand_row_groups_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    """A few bytes of each group are kept."""
+    many, few = 10_000, 10
+    for rows in (many, few):
+        columns = {f"x{column}": np.arange(rows, dtype=np.float32) for column in range(12)}
+        pq.write_table(pa.table(columns), tmp_path / f"{rows}.parquet", row_group_size=1, use_dictionary=False)
+    with map_of(tmp_path / f"{few}.parquet") as (file, groups):
+        groups.footer_of(file, 0)  # the loops are compiled
+    tracemalloc.start()
+    try:
+        with map_of(tmp_path / f"{many}.parquet") as (file, groups):
+            place = FORMATS["parquet"].footer_place(file)
+            assert tracemalloc.get_traced_memory()[1] < 6 << 20
+            assert place.stop - place.start > 8 << 20
+            assert groups.nbytes <= 16 * (many + 1)
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            groups.footer_of(file, many - 1)
+            assert tracemalloc.get_traced_memory()[1] - before < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_missing_column_is_reported_as_damage(tmp_path: Path) -> None:
