@@ -78,8 +78,8 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     fitting = int((resources.budget - READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
-            f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns or long values; --memory "
-            f"{resources.budget / 1e6:,.0f}MB leaves no memory for rows",
+            f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns or long values; "
+            f"`--memory {resources.budget / 1e6:,.0f}MB` leaves no memory for rows",
             f"give at least `--memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB`, or leave out columns with --ignore",
         )
     if resources.window is not None:

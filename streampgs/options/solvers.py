@@ -61,7 +61,7 @@ class Solver(NamedTuple):
 def _refuse_with_l1(options: Any) -> None:
     if options.l1 is None:
         return
-    no_zeros = "leave --l1 out: --p 1.1 alone makes most weights small"
+    no_zeros = "leave --l1 out: `--p 1.1` alone makes most weights small"
     if options.p != 2.0:
         raise OptionError(
             "--l1 with a --p other than 2: a step would have to change all weights, not only those of its rows",
@@ -73,7 +73,7 @@ def _refuse_with_l1(options: Any) -> None:
             "leave --ball out; a larger --l1 or --sigma keeps weights small, too",
         )
     if options.returns == "random":
-        raise OptionError("--l1 with --return random", "leave --return out, or use last or average")
+        raise OptionError("--l1 with `--return random`", "leave --return out, or use last or average")
 
 
 _COORDINATE = "sigma", "l1", "beta"
@@ -84,8 +84,8 @@ _OF_COLUMNS = Needs(passes=True, smooth=True, in_memory=True, columns=True)
 def _refuse_without_ball(options: Any) -> None:
     if options.ball in (None, "none", "auto"):
         raise OptionError(
-            f"--solver {options.solver} without a number for --ball",
-            "give the largest sum of all |w|, like --ball 10, or several values to compare",
+            f"`--solver {options.solver}` without a number for --ball",
+            "give the largest sum of all |w|, like `--ball 10`, or several values to compare",
         )
 
 

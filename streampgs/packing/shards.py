@@ -20,8 +20,9 @@ from streampgs.base.files import explaining, make_folder, sole_writer, sync_fold
 from streampgs.base.globs import is_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES, FORMATS
 from streampgs.packing.schemas import plain_batch
+from streampgs.table.locate import PUBLISHING
 
-_STAGING, _PUBLISHING = ".writing", ".publishing"
+_STAGING = ".writing"
 """Hidden folders with shards that are being written, and with complete ones that are getting their names."""
 _SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
 _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress better
@@ -40,7 +41,7 @@ def shard_name(number: int, format: str) -> str:
 def shards_to_replace(out: Path, overwrite: bool = False) -> list[Path]:
     """The shards in a folder. Other files are refused; so are shards, unless `overwrite` is set or they are some of those
     that a process that was killed was giving their names."""
-    overwrite = overwrite or exists(out / _PUBLISHING)
+    overwrite = overwrite or exists(out / PUBLISHING)
     if exists(out) and not is_folder(out):
         raise OptionError(f"'{out}' is a file", "name a new or empty folder")
     names = [name for name in names_in(out) if not name.startswith(".")]
@@ -68,14 +69,14 @@ def complete_or_absent(out: Path, overwrite: bool = False) -> Iterator[Path]:
         try:
             yield staging
             with explaining(out):
-                remove_folder(out / _PUBLISHING)
-                os.rename(staging, out / _PUBLISHING)
+                remove_folder(out / PUBLISHING)
+                os.rename(staging, out / PUBLISHING)
                 for path in replaced:
                     path.unlink()
-                for name in names_in(out / _PUBLISHING):
-                    os.rename(out / _PUBLISHING / name, out / name)
+                for name in names_in(out / PUBLISHING):
+                    os.rename(out / PUBLISHING / name, out / name)
                 sync_folder(out)
-            remove_folder(out / _PUBLISHING)
+            remove_folder(out / PUBLISHING)
         finally:
             remove_folder(staging)
 

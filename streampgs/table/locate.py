@@ -22,6 +22,9 @@ from streampgs.stores.addresses import Address, is_address, parse
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
 from streampgs.table.partitions import LogSchema
 
+PUBLISHING = ".publishing"
+"""A folder in that of a pack, while its shards get their names."""
+
 
 class NothingThere(DataError):
     """A glob that nothing matches."""
@@ -80,6 +83,11 @@ class Folders(Disk):
                 folders.clear()
                 continue
             seen.add(os.path.realpath(here))
+            if PUBLISHING in folders:
+                raise DataError(
+                    f"in '{here}' some shards are missing: `streampgs pack` was killed while it gave them their names",
+                    "run the same `streampgs pack` again",
+                )
             folders[:] = sorted(name for name in folders if not is_ignored(name))
             files += [os.path.join(here, name) for name in names if not is_ignored(name)]
         return sorted(files, key=lambda file: Path(file).parts)

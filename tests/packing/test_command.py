@@ -117,6 +117,29 @@ def test_a_pack_that_fails_leaves_the_shards_that_it_was_to_replace(tmp_path):
     assert shards() == before
 
 
+def test_shards_of_a_pack_that_was_killed_among_their_names_are_not_trained_on(tmp_path, monkeypatch):
+    (tmp_path / "a.svm").write_text("1 5:0.5\n0 5:0.25\n" * 5)
+    real, out = os.rename, tmp_path / "out"
+
+    class Killed(BaseException):
+        pass
+
+    def rename(source, target):
+        if Path(target).name.startswith("part-00002"):
+            raise Killed
+        real(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", rename)
+        with pytest.raises(Killed):
+            streampgs.pack(tmp_path / "a.svm", out, rows_per_shard=2)
+    assert len(list(out.glob("part-*"))) == 2
+    with pytest.raises(streampgs.StreampgsError, match="some shards are missing"):
+        streampgs.train(out, run=tmp_path / "run", sigma=1e-3)
+    streampgs.pack(tmp_path / "a.svm", out, rows_per_shard=2)
+    assert streampgs.train(out, run=tmp_path / "run", sigma=1e-3, epochs=1).rows == 10
+
+
 def test_packing_and_training_from_python(tmp_path):
     random = np.random.default_rng(0)
     lines = [f"{1 if x > 0 else -1} 1:{x!r} 2:1" for x in random.normal(size=2000).tolist()]
