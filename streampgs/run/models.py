@@ -8,7 +8,7 @@ import numpy as np
 
 from streampgs.base.checks import Count, decode, require
 from streampgs.base.stage import Bundle, Stage
-from streampgs.data.feature_maps import FeatureMap, MapStage, first_map, found_map
+from streampgs.data.feature_maps import FeatureMap, MapStage, Numbering, first_map, found_map
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.learn.lane_spec import LaneSpec
@@ -54,6 +54,10 @@ class Mapping(MapStage):
     def inputs(self, features: int) -> int:
         """The features of the rows as they are read, for a model of so many."""
         return features if self.map is None else self.map.inputs
+
+    def expected_features(self, features: int, times: float) -> int:
+        """Those of the model, once it has met so many times the rows of its first window."""
+        return self.map.expected_width(times) if isinstance(self.map, Numbering) else features
 
     @property
     def kernel(self) -> FeatureMap | None:
@@ -101,6 +105,8 @@ class Models(Quality):
         self.lineages = Lineages(self.race, form.options.seed, form.options.threads)
         self.changes_sigma = False
         """Sigma has another value from the next window on."""
+        self.expected_features = 0
+        """About how many there will be at the end of the epoch, for the forecast of memory."""
         self._centred = 0
         """How many rows there were when the leader's constants were last found."""
 
@@ -185,7 +191,11 @@ class Models(Quality):
             known = form.feature_count if self.maps.map is None else None
             features = known or window.features
             self.maps.read_validation(form, features)
-            enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check, told)
+            self.expected_features = self.maps.expected_features(features, epoch_rows / max(1, window.different_rows))
+            enter_first(
+                self.race, form.options, window, form.model_layout, epoch_rows, features, check, told,
+                self.expected_features,
+            )  # fmt: skip
             refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(known or 0)
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)

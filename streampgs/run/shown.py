@@ -67,7 +67,9 @@ class Shown:
         of_window += bytes_of_held_rows(models.race, window)
         if models.maps.map is not None:
             of_window += models.maps.map.table_bytes
-        forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, of_feature, of_window)
+        forecast = self.fit(data, resumed).checked(
+            models.lanes, max(models.features, models.expected_features), racing, of_feature, of_window
+        )
         is_first, self.forecast = self.forecast is None, replace(forecast, reached=self._reached_bytes)
         if not is_first:
             return

@@ -111,9 +111,11 @@ def enter_first(
     features: int,
     check: Callable[[Sequence[LaneSpec], int], object] | None = None,
     told: Told = untold,
+    expected_features: int = 0,
 ) -> None:
     """Lanes for each candidate and target. An epoch has `rows` rows. `check`: called with the lanes that are in memory
-    together and their features, before they are. `told`: with each share of a search that has been done."""
+    together and their features, before they are. `told`: with each share of a search that has been done.
+    `expected_features`: how many there may be later."""
     targets = targets_of(options)
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
@@ -124,7 +126,7 @@ def enter_first(
     candidates = candidates_for(rows, _judged_on(search))
     specs = lanes_of(candidates, targets)
     if check is not None:
-        check(specs if search is None else specs[: len(targets)], features)
+        check(specs if search is None else specs[: len(targets)], max(features, expected_features))
         if search is not None:
             check(lanes_of(candidates[: search.at_once], search.targets), search.features)
     _begin(race, options, candidates, targets, 0)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import streampgs
 from streampgs.base.stage import Bundle
 from streampgs.data.feature_maps import MapStage, Numbering, numbering
+from streampgs.data.row_form import RowForm
 from streampgs.kernels.rows import Rows
+from streampgs.options.commands import ModelOptions
 from streampgs.run.saved import saved_run
 
 SPACE = 1 << 17
@@ -84,6 +86,18 @@ def test_a_numbering_that_was_saved_and_restored_goes_on(windows: list[list[list
 def test_a_damaged_numbering_is_refused(values: dict[str, Any], features: Any) -> None:
     with pytest.raises(ValueError, match=r"feature|Expected"):
         MapStage().restore(Bundle(values, {"features": features}))
+
+
+def test_the_number_of_features_to_come_is_forecast_from_the_first_rows() -> None:
+    random = np.random.default_rng(3)
+    ids = random.permutation(SPACE)[np.minimum(random.zipf(1.4, (20_000, 5)), SPACE - 1)]
+    few = rows_of([sorted(set(row)) for row in ids[:2_000].tolist()])
+    found = numbering.first_numbering(RowForm(ModelOptions(), None, "sparse"), few)
+    assert found is not None
+    assert found.expected_width(1.0) == found.width == len(np.unique(few.indices))
+    expected, shown = found.expected_width(10.0), len(np.unique(ids))
+    assert 0.7 * shown <= expected <= 1.4 * shown
+    assert found.expected_width(1e9) == SPACE
 
 
 # Whole runs.

@@ -6,7 +6,7 @@ from streampgs.base.checks import decode
 from streampgs.base.stage import Bundle, Stage
 from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, TensorSketch, monomials
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, RowMap
-from streampgs.data.feature_maps.numbering import Numbering, is_numbered, restored_numbering
+from streampgs.data.feature_maps.numbering import first_numbering, restored_numbering
 from streampgs.data.feature_maps.supports import Arrays, Supports
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.feature_map_loop import entry_sums
@@ -31,7 +31,7 @@ def first_map(form: RowForm, window: Rows) -> RowMap | None:
     known, options = form.feature_count or 0, form.options
     if options.kernel is not None:
         return found_map(options, form.layout, known, window)
-    return Numbering(known) if is_numbered(form, max(known, window.features), window) else None
+    return first_numbering(form, window)
 
 
 def found_map(options: ModelOptions, layout: str, inputs: int, window: Rows) -> FeatureMap:

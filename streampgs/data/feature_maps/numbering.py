@@ -6,6 +6,7 @@ weights are neighbours. The numbers are a pure function of the order of the rows
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,18 +29,25 @@ _UNKNOWN = np.uint32(0xFFFFFFFF)
 _NONE = np.empty(0, np.uint32)
 
 
-def is_numbered(form: RowForm, inputs: int, window: Rows) -> bool:
-    """Whether the first rows show a small part of all features, so that numbers pay."""
-    needs = SOLVERS[form.options.solver].needs
+def first_numbering(form: RowForm, window: Rows) -> Numbering | None:
+    """A numbering that has met the first rows, if they show a small part of all features, so that numbers pay."""
+    needs, inputs = SOLVERS[form.options.solver].needs, max(form.feature_count or 0, window.features)
     if form.layout != SPARSE or needs.columns or needs.feature_count or inputs < _FEWEST_FEATURES:
-        return False
-    return Numbering(inputs).shown(window) <= _SHOWN_OF_NUMBERED * inputs
+        return None
+    found = Numbering(inputs)
+    found.taken(window.at(slice(0, len(window) // 2)))
+    half = found.width
+    found.taken(window)
+    found.growth = math.log2(found.width / half) if half else 1.0
+    return found if found.width <= _SHOWN_OF_NUMBERED * inputs else None
 
 
 class Numbering(RowMap):
     def __init__(self, inputs: int, listed: NDArray[np.uint32] = _NONE) -> None:
         self.listed, self.width = listed, len(listed)
         """The feature of each number."""
+        self.growth = 0.0
+        """The exponent with which their number grows with the rows; 0 after the first window."""
         self._inputs = 0
         self._room = _NONE
         self._table = _NONE
@@ -52,7 +60,7 @@ class Numbering(RowMap):
     @property
     def table_bytes(self) -> int:
         """Memory that was never touched is not there: a feature touches a page of it."""
-        return self.listed.nbytes + min(self._table.nbytes, 4096 * self.width)
+        return self.listed.nbytes + self._room.nbytes + min(self._table.nbytes, 4096 * self.width)
 
     def grow(self, inputs: int) -> None:
         if inputs > len(self._table):
@@ -61,10 +69,9 @@ class Numbering(RowMap):
             self._table[self.listed] = np.arange(1, self.width + 1, dtype=np.uint32)
         self._inputs = max(inputs, self._inputs)
 
-    def shown(self, window: Rows) -> int:
-        """How many features the rows have, without their numbers."""
-        self.taken(window)
-        return self.width
+    def expected_width(self, times: float) -> int:
+        """About how many features so many times the first rows show: a power of their number, by Heaps' law."""
+        return min(self.inputs, int(self.width * max(1.0, times) ** self.growth))
 
     def taken(self, window: AnyRows) -> AnyRows:
         """A window may be opened again after a pause: its features have their numbers then."""
