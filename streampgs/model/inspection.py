@@ -69,7 +69,8 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         draw_path(saved.race, model, path)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
-    table = [_lane_summary(race, lane) for lane in range(len(lanes))]
+    weights = model.coef_.shape[-1]
+    table = [_lane_summary(race, lane, weights) for lane in range(len(lanes))]
     nonzeros = int(np.count_nonzero(model.coef_))
     return {
         "run": str(run),
@@ -89,7 +90,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "epoch": saved.cursor.epoch,
         "stream_rows": None if record.spool is None else rows_in_spool(saved.folder.spool),
         "clipped_values": clipped_in(checkpoint.sections["worker"]),
-        "features": lanes.features,
+        "features": model.features if model.kernel is None else lanes.features,
         "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "intercept": float(np.mean(model.intercept_)),
@@ -152,9 +153,10 @@ def _choices(spec: LaneSpec) -> dict[str, Any]:
     return {"loss": spec.loss, **spec.choices}
 
 
-def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
+def _lane_summary(race: Race, lane: int, weights: int) -> dict[str, Any]:
+    """`weights`: how many it has, with those of features that no row has shown."""
     spec, (loss, accuracy) = race.lanes.specs[lane], progressive_of(race.lanes, [lane])
-    nonzeros, zeros = nonzeros_and_zeros(race.lanes, [lane])
+    nonzeros, _ = nonzeros_and_zeros(race.lanes, [lane])
     place, marks = lane // len(race.targets), race.progress.marks
     return {
         "target": spec.target.name,
@@ -165,7 +167,7 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "merit": _merit(marks[-1].merits[place]) if marks else None,
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
         "nonzeros": nonzeros,
-        "zeros": zeros,
+        "zeros": weights - nonzeros,
         "intercept": finite_or_null(race.lanes.predictor(lane)[1]),
     }
 

@@ -172,6 +172,11 @@ class Models(Quality):
         self.lanes.grow(features)
         self.lineages.grow(features)
 
+    def nonzeros_and_zeros(self) -> tuple[int, int]:
+        nonzeros, zeros = super().nonzeros_and_zeros()
+        unseen = self.maps.inputs(self.features) - self.features if self.maps.kernel is None else 0
+        return nonzeros, zeros + unseen * len(self.race.targets)
+
     # A window.
 
     def prepare(
