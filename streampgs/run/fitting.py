@@ -144,7 +144,7 @@ def refuse_too_wide(lanes: Lanes, window: Rows, workers: int) -> None:
     """A stray index must not ask for more memory than there is."""
     features = window.features
     needed = (features - lanes.features) * lanes.bytes_per_feature(workers)
-    available = available_bytes()
+    available = available_bytes() if needed > 0 else None  # asking takes milliseconds
     if available is not None and needed > available:
         raise DataError(
             f"a row has feature {features - 1:,}: a model that wide takes {sized(needed)} more, and {sized(available)} "
