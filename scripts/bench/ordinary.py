@@ -229,7 +229,7 @@ TASKS = (
     Task("20,000 × 5,000 numbers", numbers(5_000), 20_000, 1_000, descent, _DESCENT),
     Task("strings of 100,000 values", strings(100_000), 500_000, 50_000, one_hot, "OneHotEncoder, LogisticRegression"),
     Task("1,000 × 20,000 sparse", sparse(20_000, 50), 1_000, 1_000, plain_logistic, "LogisticRegression"),
-    Task("100 classes", numbers(20, classes=100), 50_000, 10_000, logistic, _LOGISTIC),
+    Task("100 classes", numbers(20, classes=100), 50_000, 10_000, logistic, _LOGISTIC, ("--classes", "auto")),
     Task(
         "regression of 500,000 rows", numbers(20, regression=True), 500_000, 50_000, ridge, "StandardScaler, Ridge",
         ("--loss", "squared"),
