@@ -220,13 +220,14 @@ def ridge() -> Any:
 
 _LOGISTIC, _DESCENT = "StandardScaler, LogisticRegression", "StandardScaler, SGDClassifier"
 _TFIDF = "TfidfVectorizer, SGDClassifier"
+_WIDE = ("--memory", "3GB")  # one row group of the file is larger than the default
 _OF_TEXT = ("--text", "text"), {"text": "text"}
 TASKS = (
     Task("text of 20 classes", text(20, 130_000, 200, 0.04), 11_300, 4_000, tfidf, _TFIDF, *_OF_TEXT),
     Task("short texts of 2 classes", text(2, 50_000, 12, 0.25), 200_000, 20_000, tfidf, _TFIDF, *_OF_TEXT),
     Task("1,000,000 × 30 numbers", numbers(30), 1_000_000, 100_000, logistic, _LOGISTIC),
-    Task("200,000 × 1,000 numbers", numbers(1_000), 200_000, 5_000, descent, _DESCENT),
-    Task("20,000 × 5,000 numbers", numbers(5_000), 20_000, 1_000, descent, _DESCENT),
+    Task("200,000 × 1,000 numbers", numbers(1_000), 200_000, 5_000, descent, _DESCENT, _WIDE),
+    Task("20,000 × 5,000 numbers", numbers(5_000), 20_000, 1_000, descent, _DESCENT, _WIDE),
     Task("strings of 100,000 values", strings(100_000), 500_000, 50_000, one_hot, "OneHotEncoder, LogisticRegression"),
     Task("1,000 × 20,000 sparse", sparse(20_000, 50), 1_000, 1_000, plain_logistic, "LogisticRegression"),
     Task("100 classes", numbers(20, classes=100), 50_000, 10_000, logistic, _LOGISTIC, ("--classes", "auto")),
