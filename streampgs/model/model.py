@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
-from streampgs.data.feature_maps import FeatureMap, MapStage, Numbering
+from streampgs.data.feature_maps import FeatureMap, MapStage
 from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import lane_spec
@@ -180,9 +180,7 @@ def model_of(saved: SavedRun) -> Model:
     facts, vectors = returned_in(found)
     with understanding(found.path):
         spec = lane_spec(facts.spec)
-    weights, single = [vector[1:] for vector in vectors], len(vectors) == 1
-    if isinstance(maps.map, Numbering):
-        weights = list(map(maps.map.spread, weights))
+    weights, single = [maps.spread(vector[1:]) for vector in vectors], len(vectors) == 1
     return Model(
         weights[0] if single else np.stack(weights),
         float(vectors[0][0]) if single else np.array([vector[0] for vector in vectors]),

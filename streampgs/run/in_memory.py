@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streampgs.base.stage import Bundle
-from streampgs.data.feature_maps import MapStage, Numbering
+from streampgs.data.feature_maps import MapStage
 from streampgs.data.memory import MemorySource
 from streampgs.data.row_form import RowForm
 from streampgs.engine.worker import Worker
@@ -74,9 +74,7 @@ class MemoryTraining:
         """A row of weights for each target, and the constants."""
         returned = self.models.lineages.returned
         found = [returned.predictor(lane) for lane in self.models.race.leading_lanes()]
-        weights, numbering = [weights for weights, _ in found], self.models.maps.map
-        if isinstance(numbering, Numbering):
-            weights = list(map(numbering.spread, weights))
+        weights = [self.models.maps.spread(weights) for weights, _ in found]
         return np.stack(weights), np.array([constant for _, constant in found])
 
     # Copies and pickles.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 
 from streampgs.engine.engine import Engine
@@ -33,7 +34,7 @@ def used_up(limits: Limits, meter: Meter) -> str | None:
     return None
 
 
-class Loop:
+class Loop(ABC):
     """Training on windows in a fixed order. A run overrides what it does before and after a stretch of rows."""
 
     def __init__(self, models: Models, meter: Meter, stop: StopRequest) -> None:
@@ -42,12 +43,12 @@ class Loop:
         """Where to stop to look for new shards."""
 
     @property
-    def worker(self) -> Worker:
-        raise NotImplementedError
+    @abstractmethod
+    def worker(self) -> Worker: ...
 
     @property
-    def limits(self) -> Limits:
-        raise NotImplementedError
+    @abstractmethod
+    def limits(self) -> Limits: ...
 
     def step(self) -> AbstractContextManager[None]:
         """The context of all that changes the state."""

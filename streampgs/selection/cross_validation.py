@@ -59,7 +59,7 @@ Told = Callable[[float], None]
 
 
 def untold(share: float) -> None:
-    """Nobody wants to know."""
+    """For callers that show no progress."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class CrossValidation:
             self.told(len(lanes) / len(self.targets) * len(epochs) / self.work)
 
     def narrowed(self) -> CrossValidation:
-        """The same search with room for those features alone that candidates are trained on: features that come later have
+        """The same search with room for those features alone that candidates are trained on: features that appear later have
         larger numbers. All others have no weight."""
         if self.sampled is None or not self.window.indices.size:
             return self
@@ -248,7 +248,7 @@ class CrossValidation:
 
 
 def uncertified(spec: LaneSpec) -> LaneSpec:
-    """Without the numbers for a certificate, which nobody asks for."""
+    """The same lane without the numbers for a certificate: a search does not use it."""
     return replace(spec, own=replace(spec.own, certified=False)) if getattr(spec.own, "certified", False) else spec
 
 

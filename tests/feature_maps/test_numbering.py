@@ -18,6 +18,8 @@ from streampgs.data.feature_maps import MapStage, Numbering, numbering
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
+from streampgs.run import shown
+from streampgs.run.report import Observer
 from streampgs.run.saved import saved_run
 
 SPACE = 1 << 17
@@ -173,9 +175,23 @@ def test_pauses_leave_no_trace_while_new_features_come(threads: int, tmp_path: P
     assert np.array_equal(whole.coef_, paused.coef_)
 
 
+def test_an_observer_sees_how_far_the_search_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_STATUS_SECONDS", 0.0)
+    shares: list[float] = []
+
+    class Watching(Observer):
+        def searching(self, share: float) -> None:
+            shares.append(share)
+
+    streampgs.train(shard(tmp_path / "data.parquet", 1), run=tmp_path / "run", observer=Watching(), epochs=1)
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+
+
 def test_a_model_takes_memory_for_the_features_that_rows_show(tmp_path: Path) -> None:
     table = pq.read_table(shard(tmp_path / "data.parquet", 1))
-    shown = len(np.unique(table["indices"].combine_chunks().values.to_numpy()))
+    seen = len(np.unique(table["indices"].combine_chunks().values.to_numpy()))
     streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", sigma=1e-4, progress=False, feature_count=1 << 22)
-    assert saved_run(tmp_path / "run").race.lanes.features == shown
+    assert saved_run(tmp_path / "run").race.lanes.features == seen
     assert streampgs.Model.load(tmp_path / "run").coef_.shape == (1 << 22,)

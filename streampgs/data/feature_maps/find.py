@@ -6,11 +6,12 @@ from streampgs.base.checks import decode
 from streampgs.base.stage import Bundle, Stage
 from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, TensorSketch, monomials
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, RowMap
-from streampgs.data.feature_maps.numbering import first_numbering, restored_numbering
+from streampgs.data.feature_maps.numbering import Numbering, first_numbering, restored_numbering
 from streampgs.data.feature_maps.supports import Arrays, Supports
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.feature_map_loop import entry_sums
 from streampgs.kernels.rows import Rows
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions
 
 _SAMPLE_ROWS = 1 << 14
@@ -64,6 +65,10 @@ class MapStage:
 
     def stages(self) -> list[Stage]:
         return [] if self.map is None else [self]
+
+    def spread(self, weights: Vector) -> Vector:
+        """Weights of the rows as a solver takes them; those of numbers as weights of the features."""
+        return self.map.spread(weights) if isinstance(self.map, Numbering) else weights
 
     def state(self) -> Bundle:
         assert self.map is not None
