@@ -18,7 +18,9 @@ from streampgs.data.feature_maps import MapStage, Numbering, numbering
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import ModelOptions
+from streampgs.reading.window import Window
 from streampgs.run import shown
+from streampgs.run.models import Models
 from streampgs.run.report import Observer
 from streampgs.run.saved import saved_run
 
@@ -100,6 +102,17 @@ def test_the_number_of_features_to_come_is_forecast_from_the_first_rows() -> Non
     expected, shown = found.expected_width(10.0), len(np.unique(ids))
     assert 0.7 * shown <= expected <= 1.4 * shown
     assert found.expected_width(1e9) == SPACE
+
+
+def test_memory_is_checked_for_the_features_to_come_before_there_is_a_model() -> None:
+    random = np.random.default_rng(4)
+    few = rows_of([sorted(set(row)) for row in random.integers(0, SPACE, (500, 5)).tolist()])
+    window = Window(few.starts, few.stops, few.indices, few.values, np.ones(500), features=SPACE)
+    models, asked = Models(RowForm(ModelOptions(sigma=1e-3), None, "sparse")), [0]
+    taken = models.maps.of(models.form, window, True)
+    models.prepare(taken, 5_000, 0, lambda specs, features: asked.append(features))
+    assert isinstance(models.maps.map, Numbering)
+    assert asked[-1] == models.maps.map.expected_width(10.0) > 5 * models.features
 
 
 # Whole runs.
