@@ -8,6 +8,9 @@ loop's own. Here, the name of a file is a digest of everything that its content 
 Numba also uses only folders that it may write to, and stops if there is none. A container image is compiled for by one
 user and run by another, often on a file system that is read-only. So all folders are read here, and code is written to
 the first that allows it, or nowhere.
+
+Numba's own keys contain the pickled functions that a loop closes over. Pickles of one function may differ between two
+processes, and then the second one compiles what is already there. Here, functions are described by their names and contents.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 from numba import config, njit
@@ -111,6 +115,19 @@ class _CodeCache(FunctionCache):
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._cache_file = _NamedCodeFile(self._impl.filename_base)
+
+    def _index_key(self, sig: object, codegen: Any) -> object:
+        return sig, codegen.magic_tuple(), _described(self._py_func)
+
+
+def _described(piece: object) -> object:
+    """A function as its name, its byte code, its constants and all that it closes over; other values as they are."""
+    if not isinstance(piece, FunctionType):
+        return piece
+    code = piece.__code__
+    constants = [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+    closed_over = [_described(cell.cell_contents) for cell in piece.__closure__ or ()]
+    return piece.__module__, piece.__qualname__, code.co_code, constants, closed_over
 
 
 def njit_with_safe_cache(**options: Any) -> Any:

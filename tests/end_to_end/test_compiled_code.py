@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from streampgs.kernels import compile_cache, compiling
-from streampgs.kernels.compile_cache import _NamedCodeFile
+from streampgs.kernels.compile_cache import _described, _NamedCodeFile
 from tests.end_to_end.commands import Finished
 from tests.end_to_end.conftest import Tables
 
@@ -69,3 +70,18 @@ def test_code_is_read_from_every_folder_and_written_to_the_first_that_allows_it(
     next(folders[1].iterdir()).write_bytes(b"\x80\x04")  # damaged
     compiling.listeners.append(missed.append)
     assert (_NamedCodeFile("loop").load("key"), len(missed)) == (None, 2)
+
+
+def _loop_that_closes_over(factor: float) -> Callable[[], Callable[[float], float]]:
+    def inner(number: float) -> float:
+        return factor * number
+
+    def loop() -> Callable[[float], float]:
+        return inner
+
+    return loop
+
+
+def test_a_loop_is_described_by_all_that_it_closes_over() -> None:
+    one, same, other = (_described(_loop_that_closes_over(factor)) for factor in (0.5, 0.5, 0.25))
+    assert repr(one) == repr(same) != repr(other)
