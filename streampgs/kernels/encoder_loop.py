@@ -1,7 +1,8 @@
 """Convert columns of codes and numbers to rows of (index, value) entries. An index occurs at most once in a row.
 
 Entries are not sorted: sorting a row would cost more than all other work, and nothing needs it. A small hash table with
-open addressing finds equal indices. It is never cleared: an entry is valid only if it belongs to the current row.
+open addressing finds equal indices. It has the row in the upper and the entry in the lower half of a number, and is never
+cleared: what it has of other rows does not count.
 """
 
 from __future__ import annotations
@@ -19,28 +20,29 @@ _INDEX = np.uint32((1 << 31) - 1)
 _NONE = np.uint32(NO_CODE)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _64 = np.uint64(64)
+_ENTRY = (1 << 32) - 1
+_CACHED_BITS = 11
 
 
 @inlinable
 def _table_bits(longest_row):  # type: ignore[no-untyped-def]
+    """A table of 16 places an entry seldom needs a second look, if it fits into the first-level cache."""
     bits = 4
-    while (1 << bits) < 2 * longest_row:
+    while (1 << bits) < 2 * longest_row or (bits < _CACHED_BITS and (1 << bits) < 16 * longest_row):
         bits += 1
     return bits
 
 
 @inlinable
-def _entry_of(index, row, first, end, indices, table_rows, table_entries, bits):  # type: ignore[no-untyped-def]
+def _entry_of(index, row, first, end, indices, table, bits):  # type: ignore[no-untyped-def]
     """The entry of the row with this index, in [first, end); `end` if the index is new, which is then remembered."""
-    size = table_rows.size
     place = np.int64((np.uint64(index) * _SPREAD) >> (_64 - np.uint64(bits)))
-    while table_rows[place] == row:
-        entry = first + table_entries[place]
+    while table[place] >> 32 == row:
+        entry = first + (table[place] & _ENTRY)
         if indices[entry] == index:
             return entry
-        place = (place + 1) & (size - 1)
-    table_rows[place] = row
-    table_entries[place] = end - first
+        place = (place + 1) & (table.size - 1)
+    table[place] = (np.int64(row) << 32) | (end - first)
     return end
 
 
@@ -93,15 +95,14 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
     indices = np.empty(codes.size, np.uint32)
     values = np.empty(codes.size, np.float32)
     bits = _table_bits(_longest(offsets))
-    table_rows = np.full(1 << bits, -1, np.int32)
-    table_entries = np.empty(1 << bits, np.int32)
+    table = np.full(1 << bits, -1, np.int64)
     end = 0
     for r in range(offsets.size - 1):
         first = end
         for k in range(offsets[r], offsets[r + 1]):
             index = codes[k] & _INDEX
             sign = np.float32(-1.0 if codes[k] & _SIGN else 1.0)
-            entry = _entry_of(index, r, first, end, indices, table_rows, table_entries, bits)
+            entry = _entry_of(index, r, first, end, indices, table, bits)
             if entry == end:
                 indices[end] = index
                 values[end] = sign
@@ -111,6 +112,36 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
         end = _weighed(indices, values, first, end, weighting, rarity, rarity_base, normalised)
         out_offsets[r + 1] = end
     return out_offsets, indices[:end], values[:end]
+
+
+@compiled
+def standardize(values, nulls, centre, scale, largest, out, clipped):  # type: ignore[no-untyped-def]
+    """out[r] = (values[r] - centre)·scale, at most `largest` in size, 0 for null; an empty `nulls`: no row is.
+
+    clipped[r] = 1 for the rows whose number is cut down; the first of them is returned, or the number of rows. NaN and
+    infinite values stay as they are.
+    """
+    first = values.size
+    for r in range(values.size):
+        number = (values[r] - centre) * scale
+        if nulls.size and nulls[r]:
+            number = 0.0
+        elif abs(number) > largest and np.isfinite(values[r]):
+            number = np.copysign(largest, number)
+            clipped[r] = 1
+            first = min(first, r)
+        out[r] = number
+    return first
+
+
+@compiled
+def codes_of_places(codes, places, nulls, null_code, out):  # type: ignore[no-untyped-def]
+    """out[r] = codes[places[r]], the code of null where a row is null; an empty `nulls`: no row is."""
+    for r in range(places.size):
+        if nulls.size and nulls[r]:
+            out[r] = null_code
+        else:
+            out[r] = codes[places[r]]
 
 
 @compiled
@@ -154,8 +185,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
     bagged = offsets.size > 1
     out_offsets = np.zeros(rows + 1, np.int64)
     bits = _table_bits(coded + (_longest(offsets) if bagged else 0))
-    table_rows = np.full(1 << bits, -1, np.int32)
-    table_entries = np.empty(1 << bits, np.int32)
+    table = np.full(1 << bits, -1, np.int64)
     end = 0
     for r in range(rows):
         for f in range(features):
@@ -170,7 +200,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
                 continue
             index = code & _INDEX
             sign = np.float32(-1.0 if code & _SIGN else 1.0)
-            entry = _entry_of(index, r, first, end, out_indices, table_rows, table_entries, bits)
+            entry = _entry_of(index, r, first, end, out_indices, table, bits)
             if entry == end:
                 out_indices[end] = index
                 out_values[end] = sign
@@ -182,7 +212,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
             for k in range(offsets[r], offsets[r + 1]):
                 entry = end
                 if coded:  # without codes no index can repeat
-                    entry = _entry_of(indices[k], r, first, end, out_indices, table_rows, table_entries, bits)
+                    entry = _entry_of(indices[k], r, first, end, out_indices, table, bits)
                 if entry == end:
                     out_indices[end] = indices[k]
                     out_values[end] = values[k]
@@ -203,13 +233,12 @@ def merged_bags(offsets, indices, values):  # type: ignore[no-untyped-def]
     out_indices = np.empty(indices.size, np.uint32)
     out_values = np.empty(indices.size, np.float32)
     bits = _table_bits(_longest(offsets))
-    table_rows = np.full(1 << bits, -1, np.int32)
-    table_entries = np.empty(1 << bits, np.int32)
+    table = np.full(1 << bits, -1, np.int64)
     end = 0
     for r in range(offsets.size - 1):
         first = end
         for k in range(offsets[r], offsets[r + 1]):
-            entry = _entry_of(indices[k], r, first, end, out_indices, table_rows, table_entries, bits)
+            entry = _entry_of(indices[k], r, first, end, out_indices, table, bits)
             if entry == end:
                 out_indices[end] = indices[k]
                 out_values[end] = values[k]

@@ -18,10 +18,12 @@ from streampgs.kernels.encoder_loop import (
     LOG_COUNTED,
     assembled_rows,
     bags,
+    codes_of_places,
     counted_rows,
     merged_bags,
     rows_from_columns,
     side_by_side,
+    standardize,
 )
 from streampgs.kernels.hashing import NO_CODE
 
@@ -249,3 +251,36 @@ def test_assembled_and_merged_rows_do_not_depend_on_their_neighbours(rows, long)
     doubled = [[*row[2], *row[2][::-1]] for row in rows]
     alone = [split(merged_bags(*columns_of([row])))[0] for row in doubled]
     assert split(merged_bags(*columns_of(doubled))) == alone
+
+
+# Single columns.
+
+
+@given(
+    numbers=st.lists(st.tuples(st.floats(width=32) | st.sampled_from([1e300, -1e300]), st.booleans()), max_size=8),
+    nullable=st.booleans(),
+)
+@example(numbers=[(1.0, False), (-50.0, False), (70.0, True), (60.0, False)], nullable=True)
+def test_standardized_numbers_are_clipped_and_null_is_zero(numbers, nullable):
+    nulls = [null and nullable for _, null in numbers]
+    out, clipped = np.full(len(numbers), 77.0, np.float32), np.zeros(len(numbers), np.uint8)
+    given_nulls = np.array(nulls if nullable else [], np.bool_)
+    with np.errstate(all="ignore"):
+        first = standardize(np.array([number for number, _ in numbers]), given_nulls, 1.5, 2.0, 8.0, out, clipped)
+        standardized = [0.0 if null else (number - 1.5) * 2.0 for (number, _), null in zip(numbers, nulls, strict=True)]
+        wild = [
+            abs(number) > 8.0 and math.isfinite(given) for number, (given, _) in zip(standardized, numbers, strict=True)
+        ]
+        expected = [math.copysign(8.0, x) if cut else x for x, cut in zip(standardized, wild, strict=True)]
+        np.testing.assert_array_equal(out, np.array(expected, np.float32))
+    assert clipped.tolist() == [*map(int, wild)]
+    assert first == (wild.index(True) if any(wild) else len(numbers))
+
+
+@given(places=st.lists(st.none() | st.integers(0, 3), max_size=6), wide=st.booleans())
+def test_the_codes_of_places_have_one_for_null(places, wide):
+    codes, out = np.array([5, 6, 7, 8], np.uint32), np.zeros(len(places), np.uint32)
+    filled = np.array([99 if place is None else place for place in places], np.int64 if wide else np.int32)
+    nulls = np.array([place is None for place in places] if None in places else [], np.bool_)
+    codes_of_places(codes, filled, nulls, np.uint32(42), out)
+    assert out.tolist() == [42 if place is None else codes[place] for place in places]

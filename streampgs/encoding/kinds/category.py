@@ -15,8 +15,10 @@ from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, arrays_of, is_there
+from streampgs.kernels.encoder_loop import codes_of_places
 from streampgs.options.commands import EncodingOptions
 
+_NO_NULLS = np.empty(0, np.bool_)
 _HINT_VALUES = 1000
 _MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
 _ENOUGH_VALUES, _NEARLY_ALL = 500, 0.95
@@ -41,12 +43,14 @@ class Category(CodeKind):
         dictionary, codes = kept.get(column.name, (None, None))
         if dictionary is None or codes is None or not dictionary.equals(array.dictionary):
             dictionary, codes = array.dictionary, _coded(book, column.name, types.plain(array.dictionary))
-            codes = np.append(codes, np.uint32(book.null_code(column.name)))
             kept[column.name] = (dictionary, codes)
-        places = array.indices
-        if places.null_count:
-            places = places.cast(pa.int64()).fill_null(len(codes) - 1)
-        return np.asarray(codes[types.raw_values(places)])
+        nulls, places = types.nulls_of(array.indices), types.raw_values(array.indices)
+        found = np.empty(len(array), np.uint32)
+        codes_of_places(
+            codes, places if places.dtype == np.int32 else places.astype(np.int64), _NO_NULLS if nulls is None else nulls,
+            np.uint32(book.null_code(column.name)), found,
+        )  # fmt: skip
+        return found
 
     def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
         array = types.leaf(arrays, column.name)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, RowMarks, arrays_of, matches
-from streampgs.encoding.scales import standard
+from streampgs.encoding.scales import LARGEST_NUMBER, standard
+from streampgs.kernels.encoder_loop import standardize
 from streampgs.options.commands import EncodingOptions
 
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
@@ -54,12 +55,7 @@ class Number(NumberKind):
         # Rows are checked for infinity and NaN where they are placed.
         with np.errstate(over="ignore", invalid="ignore"):
             if column.scale:
-                centred = np.subtract(values, np.float64(column.centre[0]), dtype=np.float64)
-                np.multiply(centred, column.scale[0], out=centred)
-                if nulls is not None:
-                    centred[nulls] = 0.0
-                marks.clip(column.name, centred, values)
-                out[:, 0] = centred
+                self._standardize(column, np.asarray(values, np.float64), nulls, out[:, 0], marks)
             else:
                 out[:, 0] = values
             for number, period in enumerate(CYCLES.values() if column.cyclic else ()):
@@ -70,6 +66,22 @@ class Number(NumberKind):
             out[nulls] = 0.0
         if column.null_flag:
             out[:, -1] = 0.0 if nulls is None else nulls
+
+    def _standardize(
+        self,
+        column: Column,
+        values: NDArray[np.float64],
+        nulls: NDArray[np.bool_] | None,
+        out: NDArray[np.float32],
+        marks: RowMarks,
+    ) -> None:
+        no_row_is_null = np.empty(0, np.bool_)
+        first = standardize(
+            values, no_row_is_null if nulls is None else nulls, column.centre[0], column.scale[0], LARGEST_NUMBER,
+            out, marks.clipped,
+        )  # fmt: skip
+        if first < len(values):
+            marks.examples.setdefault(column.name, (first, float(values[first])))
 
     def name_of(self, column: Column, place: int) -> str:
         cycles = tuple(CYCLES) if column.cyclic else ()
