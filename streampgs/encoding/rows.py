@@ -100,29 +100,6 @@ class RowBlock:
         arrays = (self.values,) if self.indices is None else (self.indices, self.values)
         return [(name, array) for name, array in zip(names, arrays, strict=True) if array is not None]
 
-    @staticmethod
-    def of_columns(columns: dict[str, pa.Array]) -> RowBlock:
-        """The rows that became these columns by `to_batch`."""
-        faults = np.array(columns[FAULTS])
-        labels = [np.asarray(columns[name]) for name in columns if name.startswith("label ")]
-        sparse = INDICES in columns
-        lists, numbers = columns[INDICES if sparse else FEATURES], columns.get(VALUES if sparse else FEATURES)
-        indices = entries_of(lists, whole=True) if sparse else None
-        values = None if numbers is None else entries_of(numbers, whole=False)
-        weights, offsets = (np.asarray(columns[name]) if name in columns else _NO_CELLS for name in (WEIGHT, OFFSET))
-        clipped = np.asarray(columns[CLIPPED]) if CLIPPED in columns else np.empty(0, np.uint8)
-        return RowBlock(
-            faults,
-            _beside(labels, len(faults)),
-            weights,
-            offsets,
-            bounds_of(lists),
-            indices,
-            values,
-            width_of(lists),
-            clipped,
-        )
-
 
 def checked_rows(
     faults: NDArray[np.uint8],

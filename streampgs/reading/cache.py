@@ -1,7 +1,7 @@
 """Decoded groups kept on disk: each group is decoded once, later passes read any slice of it at Arrow's speed.
 
-A cache file is an Arrow IPC stream (schema, one record batch a slice) followed by an index with a checksum for each
-message. Damaged files are deleted and decoded again: a damaged cache costs time but never changes bits.
+A cache file has its slices one after the other, each packed, and then an index with checksums for each. Damaged files are
+deleted and decoded again: a damaged cache costs time but never changes bits.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.base.checks import refuse_other_format
 from streampgs.base.errors import DataError, RunError, Unreadable
 from streampgs.base.faults import remedy
 from streampgs.base.files import new_file, remove_leftovers
-from streampgs.encoding.rows import INDICES, RowBlock
-from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
-from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
+from streampgs.encoding.rows import RowBlock
 from streampgs.formats.format import Bytes, Damaged
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
+from streampgs.reading.packed_rows import lengths_of, packed, unpacked
 from streampgs.reading.reused import Scratch
 from streampgs.table.catalog import Shard
 
 _MAGIC = b"spgcach"
 _DIGITS = 32  # of the digest of a shard, in the name of its file
-_NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}-\d+-\d+\.arrows")
-FORMAT = 3
+_NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}-\d+-\d+\.rows")
+FORMAT = 4
 _FORMAT = b"%d" % FORMAT
-_TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
-_INDEX = np.dtype([("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8")])
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_TAIL = np.dtype([("slices", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
+_INDEX = np.dtype(
+    [("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8"), ("head", "<i8"), ("head_checksum", "<u8")]
+)
+"""The head of a slice has the lengths of its rows."""
 
 
 @dataclass
@@ -50,40 +50,27 @@ class CacheFile:
     path: Path
     file: LocalFile
     index: NDArray[np.void]
-    places: dict[str, ColumnPlace]
 
     def announce(self, number: int) -> None:
         """Ask for the bytes of slice `number`."""
-        entry = self.index[number + 1]
+        entry = self.index[number]
         self.file.announce(int(entry["offset"]), int(entry["bytes"]))
 
     def lengths(self, number: int, scratch: Scratch) -> NDArray[np.int64]:
-        """Lengths of the sparse rows of slice `number`; not yet checked against damage."""
-        entry = self.index[number + 1]
-        prefix = self._read(int(entry["offset"]), min(2048, int(entry["bytes"])), scratch)
-        size = metadata_length(prefix.tobytes())
-        if size > len(prefix):
-            prefix = self._read(int(entry["offset"]), min(size, int(entry["bytes"])), scratch)
-        batch = read_batch_metadata(prefix.tobytes())
-        check_places(self.places, batch)
-        body, rows = int(entry["offset"]) + size, int(self.index["rows"][number + 1])
-        offsets = list_offsets(self.places[INDICES], batch, 0, rows, lambda o, n: self._read(body + o, n, scratch))
-        return np.diff(offsets)
+        """Lengths of the sparse rows of slice `number`."""
+        entry = self.index[number]
+        return lengths_of(self._checked(int(entry["offset"]), int(entry["head"]), entry["head_checksum"], scratch))
 
     def rows_of(self, number: int, scratch: Scratch) -> RowBlock:
-        """Slice `number`, checksum verified."""
-        entry = self.index[number + 1]
-        message = self._read(int(entry["offset"]), int(entry["bytes"]), scratch)
-        if checksum(message) != entry["checksum"]:
+        entry = self.index[number]
+        data = self._checked(int(entry["offset"]), int(entry["bytes"]), entry["checksum"], scratch)
+        return unpacked(data, scratch.take)
+
+    def _checked(self, offset: int, size: int, expected: np.uint64, scratch: Scratch) -> Bytes:
+        data = self._read(offset, size, scratch)
+        if checksum(data) != expected:
             raise Damaged("a checksum that does not match")
-        size = metadata_length(message[:8].tobytes())
-        batch = read_batch_metadata(message[:size].tobytes())
-        return RowBlock.of_columns(
-            {
-                name: read_column(place, batch, 0, batch.rows, lambda o, n: message[size + o : size + o + n])
-                for name, place in self.places.items()
-            }
-        )
+        return data
 
     def _read(self, offset: int, size: int, scratch: Scratch) -> Bytes:
         target = scratch.take(size)
@@ -130,10 +117,10 @@ class BlockCache:
         self.folder = folder
         self.rebuilt = 0
         """How many damaged files were decoded again."""
-        remove_leftovers(folder, f".{'[0-9a-f]' * _DIGITS}-*-*.arrows-*-*")
+        remove_leftovers(folder, f".{'[0-9a-f]' * _DIGITS}-*-*.rows-*-*")
 
     def path(self, group: Group) -> Path:
-        return self.folder / f"{_digest_of(group.shard)}-{group.in_file}-{group.slice_rows}.arrows"
+        return self.folder / f"{_digest_of(group.shard)}-{group.in_file}-{group.slice_rows}.rows"
 
     def open(self, group: Group) -> CacheFile | None:
         """The group's cache file; None if it is missing or damaged."""
@@ -149,7 +136,7 @@ class BlockCache:
         try:
             with _may_be_deleted():
                 return _open(path, file, group)
-        except (Damaged, DataError, pa.ArrowInvalid):
+        except (Damaged, DataError):
             file.close()
             self.discard(path)
             return None
@@ -168,18 +155,12 @@ class BlockCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with open(new_file(temporary), "wb") as file:
-                entries: list[tuple[int, int, int, int]] = []
-
-                def put(message: pa.Buffer, rows: int) -> None:
-                    data = np.frombuffer(message, np.uint8)
-                    entries.append((file.tell(), len(data), rows, int(checksum(data))))
-                    file.write(message)
-
-                for batch in (block.to_batch() for block in slices):
-                    if not entries:
-                        put(batch.schema.remove_metadata().serialize(), 0)
-                    put(batch.serialize(), batch.num_rows)
-                file.write(_END_OF_STREAM)
+                entries: list[tuple[int, ...]] = []
+                for block in slices:
+                    data, head = packed(block)
+                    sums = [int(checksum(np.frombuffer(data, np.uint8)[:size])) for size in (len(data), head)]
+                    entries.append((file.tell(), len(data), block.num_rows, sums[0], head, sums[1]))
+                    file.write(data)
                 index = np.array(entries, _INDEX)
                 file.write(index.tobytes())
                 file.write(np.array([(len(index), _of(index, _FORMAT), _MAGIC, _FORMAT)], _TAIL).tobytes())
@@ -204,8 +185,8 @@ def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
     if size < _TAIL.itemsize:
         raise Damaged("too short")
     tail = np.frombuffer(file.read(_TAIL.itemsize, size - _TAIL.itemsize), np.uint8)
-    (messages, index_checksum, magic, written_as) = tail.view(_TAIL)[0]
-    index_bytes = int(messages) * _INDEX.itemsize
+    (slices, index_checksum, magic, written_as) = tail.view(_TAIL)[0]
+    index_bytes = int(slices) * _INDEX.itemsize
     if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
         raise Damaged("no index at its end")
     raw = file.read(index_bytes, size - _TAIL.itemsize - index_bytes)
@@ -216,10 +197,6 @@ def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
         raise Damaged("an old format")
     refuse_other_format(path, int(written_as), FORMAT)
     expected = [min(group.slice_rows, group.rows - start) for start in range(0, group.rows, group.slice_rows)]
-    if index["rows"][1:].tolist() != expected:
+    if index["rows"].tolist() != expected:
         raise Damaged("an index that does not match")
-    schema_bytes = file.read(int(index["bytes"][0]), int(index["offset"][0]))
-    if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
-        raise Damaged("a schema that does not match")
-    schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    return CacheFile(path, file, index, column_places(schema, schema.names))
+    return CacheFile(path, file, index)

@@ -117,7 +117,7 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
 def test_odd_files_in_a_cache_are_replaced(subject: Subjects, kind: str) -> None:
     parquet = subject("sparse-parquet")
     run = paused(parquet)
-    for file in (run / "cache").rglob("*.arrows"):
+    for file in (run / "cache").rglob("*.rows"):
         copy = file.with_suffix(".copy")
         file.rename(copy)
         make = {

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -81,19 +80,6 @@ def test_each_decoded_group_is_kept_once(setup):
     assert [path.stat().st_mtime_ns for path in before] == stamps
 
 
-def test_a_cache_file_is_an_arrow_stream_of_slices(setup):
-    """Any Arrow reader can open a cache file."""
-    filled(setup)
-    with setup.reader() as reader:
-        path = reader.cache.path(reader.filler.blocks._group(0))
-        with pa.ipc.open_stream(path.read_bytes()) as stream:
-            batches = list(stream)
-        assert [batch.num_rows for batch in batches[:-1]] == [reader.schedule.slice_rows[0]] * (len(batches) - 1)
-        assert len(batches) == reader.schedule.slices[0] > 1
-        labels = [label for batch in batches for label in batch.column("label 0").to_pylist()]
-        assert labels == [int(label) for label, *_ in plain_groups(reader.catalog)[0]]
-
-
 def test_shards_of_the_same_shape_and_time_stamp_do_not_share_a_file(tmp_path):
     """Their footers have the same bytes. Only the values in their pages differ."""
     (tmp_path / "data").mkdir()
@@ -136,27 +122,21 @@ def test_a_cache_deleted_between_two_fills_is_rebuilt(setup):
 # Damaged.
 
 
-def end_of_stream(data: bytes) -> int:
-    """The offset of the eight bytes that end the stream for other readers. The cache does not use them."""
-    return data.rindex(b"\xff\xff\xff\xff\x00\x00\x00\x00")
-
-
 def test_any_damaged_byte_of_a_file_is_detected(setup):
-    """Schema, headers of slices, bodies, padding, index, tail."""
+    """Heads of slices, bodies, padding, index, tail."""
     path = filled(setup)[0]
     whole = path.read_bytes()
-    unused = range(end_of_stream(whole), end_of_stream(whole) + 8)
     catalog = setup.catalog()
     with setup.reader(catalog) as reader:
         right = expected(reader)
-    for place in [*range(0, unused.start, 3), *range(unused.start, len(whole))]:
+    for place in range(0, len(whole), 5):
         data = bytearray(whole)
         data[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
         path.write_bytes(data)
         with setup.reader(catalog) as reader:
             assert rows_in(reader.first_window(EPOCH)) == right, f"byte {place}"
-            assert reader.cache.rebuilt == (place not in unused), f"byte {place}"
-        assert path.read_bytes() == (bytes(data) if place in unused else whole)
+            assert reader.cache.rebuilt == 1, f"byte {place}"
+        assert path.read_bytes() == whole
 
 
 def test_incomplete_files_of_a_killed_process_are_ignored(setup):

@@ -55,7 +55,7 @@ def test_every_file_of_a_run_is_refused_if_its_format_is_newer(subject: Subject)
     run = subject.new_run()
     for rows in (500, 1000):
         subject.start_or_resume(run, rows=rows)
-    sealed = sorted(run.glob("*.arrows"))
+    sealed = sorted(run.glob("*.rows"))
     assert [re.sub(r"-\d+", "", path.stem) for path in sealed] == [
         "catalog",
         "checkpoint",
@@ -73,7 +73,7 @@ def test_every_file_of_a_run_is_refused_if_its_format_is_newer(subject: Subject)
 def test_a_cache_is_refused_and_kept_if_its_format_is_newer(subject: Subject) -> None:
     run = subject.new_run()
     subject.start_or_resume(run, rows=1000)
-    cached = {path: path.read_bytes() for path in (run / "cache").glob("*.arrows")}
+    cached = {path: path.read_bytes() for path in (run / "cache").glob("*.rows")}
     assert cached
     for path in cached:
         newer_cache(path)
@@ -94,13 +94,13 @@ def test_the_encoding_of_a_grown_table_is_refused_if_its_format_is_newer(tmp_pat
     streampgs.train(data, run=run, epochs=1, memory="60MB", sigma=1e-3)
     pq.write_table(table.append_column("y", table.column("x")), data / "1.parquet")
     streampgs.resume(run, epochs=2)
-    [grown] = run.glob("encoding-*.arrows")
+    [grown] = run.glob("encoding-*.rows")
     refused(grown, newer_sealed, lambda: streampgs.resume(run, epochs=3))
     refused(grown, newer_sealed, lambda: streampgs.evaluate(run, data))
 
 
 def test_a_file_without_a_format_or_of_an_older_one_is_refused(tmp_path: Path) -> None:
     for number in (None, seal.FORMAT - 1, "2", 2.5):
-        seal.write_sealed(tmp_path / "a.arrows", iter(()), pa.schema({}), {"format": number})
+        seal.write_sealed(tmp_path / "a.rows", iter(()), pa.schema({}), {"format": number})
         with pytest.raises(RunError, match=rf"is of format {number!r}; this version reads format {seal.FORMAT}"):
-            seal.read_sealed(tmp_path / "a.arrows")
+            seal.read_sealed(tmp_path / "a.rows")
