@@ -36,9 +36,9 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def machine_line() -> str:
+def machine_line(more_packages: Iterable[str] = ()) -> str:
     facts = machine()
-    packages = ", ".join(f"{package} {number}" for package, number in versions().items())
+    packages = ", ".join(f"{package} {number}" for package, number in versions((*PACKAGES, *more_packages)).items())
     return (
         f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, load "
         f"{facts['load_average'][0]:.1f}, {facts['system']}, Python {facts['python']}, {packages}"

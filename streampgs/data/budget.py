@@ -27,6 +27,7 @@ READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the ro
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
+_OF_LARGER_BATCHES = 2.0  # decoders are measured with the small batches of a sample
 _SPARE = 1.0625  # see WindowMemory
 WHOLE_TABLE = 1 << 50
 """The size of a window that has all rows, for solvers that sweep over columns."""
@@ -177,7 +178,8 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
     if not groups.decoded.any():
         return 0
     if decoder_bytes:
-        return max(_DECODING_BYTES, int(_FRAGMENTED * decoders_for(decoder_bytes, memory) * decoder_bytes))
+        decoders = decoders_for(decoder_bytes, memory)
+        return _DECODING_BYTES + int(_FRAGMENTED * _OF_LARGER_BATCHES * decoders * decoder_bytes)
     compressed = catalog.per_group(s.decoded and FORMATS[s.format].decodes_whole_groups for s in catalog.shards)
     if not compressed.any():
         return _DECODING_BYTES
