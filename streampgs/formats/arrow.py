@@ -35,6 +35,7 @@ from streampgs.formats.format import (
 )
 
 _WORTH_READING_WHOLE = 0.75
+_MOST_ANNOUNCED = 256
 _MAGIC = b"ARROW1"
 
 
@@ -69,6 +70,8 @@ class ArrowShard(OpenShard):
         super().__init__(file, footer, fingerprint, arrow)
         self.blocks = footer.blocks
         self._dictionaries: dict[str, pa.Array] = {}
+        self._known_places: dict[tuple[str, ...], dict[str, ColumnPlace]] = {}
+        self._announced: dict[tuple[int, tuple[str, ...]], ArrowSlices] = {}
 
     @cached_property
     def _batches(self) -> list[BatchMetadata]:
@@ -92,12 +95,15 @@ class ArrowShard(OpenShard):
         return any(batch.compressed for batch in self._batches)
 
     def _places(self, columns: Sequence[str]) -> dict[str, ColumnPlace]:
-        try:
-            places = column_places(self.schema, list(columns))
-        except Damaged as error:
-            raise self.damaged(error) from error
-        self.check_columns(columns)
-        return places
+        key = tuple(columns)
+        if key not in self._known_places:
+            try:
+                places = column_places(self.schema, list(columns))
+            except Damaged as error:
+                raise self.damaged(error) from error
+            self.check_columns(columns)
+            self._known_places[key] = places
+        return self._known_places[key]
 
     def _metadata(self, groups: Sequence[int], columns: Sequence[str]) -> list[BatchMetadata]:
         """The metadata of record batches, which must have all bytes of these columns."""
@@ -121,8 +127,14 @@ class ArrowShard(OpenShard):
             raise self.damaged(error, number) from error
 
     def slices(self, group: int, columns: Sequence[str]) -> ArrowSlices:
-        block, (batch,) = self.blocks[group], self._metadata([group], columns)
-        return ArrowSlices(self._places(columns), batch, block.offset + block.metadata_bytes)
+        """They are kept for a while: a record batch is announced, and read soon after."""
+        key = group, tuple(columns)
+        if key not in self._announced:
+            if len(self._announced) >= _MOST_ANNOUNCED:
+                self._announced.clear()
+            block, (batch,) = self.blocks[group], self._metadata([group], columns)
+            self._announced[key] = ArrowSlices(self._places(columns), batch, block.offset + block.metadata_bytes)
+        return self._announced[key]
 
     def decode(
         self, group: int, slice_rows: int, columns: Sequence[str], categories: Collection[str] = ()

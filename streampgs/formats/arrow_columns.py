@@ -25,10 +25,11 @@ class ColumnPlace:
     node: int
     buffer: int
     children: tuple[ColumnPlace, ...]
+    own_buffers: int
 
     def all_buffers(self) -> Iterator[int]:
         """Numbers of the column's buffers, with those of its children."""
-        yield from range(self.buffer, self.buffer + _own_buffers(self.type))
+        yield from range(self.buffer, self.buffer + self.own_buffers)
         for child in self.children:
             yield from child.all_buffers()
 
@@ -56,7 +57,7 @@ def without_view_data(schema: pa.Schema, batch: BatchMetadata) -> BatchMetadata:
     kept: list[tuple[int, int]] = []
     seen = 0
     for view, extra in zip(views, batch.view_data, strict=True):
-        wanted = view.buffer + _own_buffers(view.type) - len(kept)
+        wanted = view.buffer + view.own_buffers - len(kept)
         kept += batch.buffers[seen : seen + wanted]
         seen += wanted + extra
     return replace(batch, buffers=(*kept, *batch.buffers[seen:]), view_data=())
@@ -82,7 +83,7 @@ def check_places(places: dict[str, ColumnPlace], batch: BatchMetadata) -> None:
 
 def _check_place(place: ColumnPlace, batch: BatchMetadata, rows: int) -> None:
     kind = place.type
-    if place.node >= len(batch.node_lengths) or place.buffer + _own_buffers(kind) > len(batch.buffers):
+    if place.node >= len(batch.node_lengths) or place.buffer + place.own_buffers > len(batch.buffers):
         raise Damaged("a column without its buffers")
     length = batch.node_lengths[place.node]
     if length < rows:
@@ -101,14 +102,14 @@ def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int,
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind) and kind.list_size < 0:
         raise Damaged("a list of negative length")
-    own_node, own_buffer = node, buffer
+    own_node, own_buffer, own_buffers = node, buffer, _own_buffers(kind)
     node += 1
-    buffer += _own_buffers(kind)
+    buffer += own_buffers
     children = []
     for i in range(0 if pa.types.is_dictionary(kind) else kind.num_fields):
         child, node, buffer = _place(kind.field(i).type, node, buffer)
         children.append(child)
-    return ColumnPlace(kind, own_node, own_buffer, tuple(children)), node, buffer
+    return ColumnPlace(kind, own_node, own_buffer, tuple(children), own_buffers), node, buffer
 
 
 def _own_buffers(kind: pa.DataType) -> int:
