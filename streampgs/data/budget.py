@@ -8,7 +8,7 @@ import numpy as np
 
 from streampgs.base.errors import OptionError, sized
 from streampgs.formats.registry import FORMATS
-from streampgs.options.commands import SMALLEST_MEMORY, ModelOptions, Resources
+from streampgs.options.commands import DEFAULT_MEMORY, SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.options.solvers import SOLVERS
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
@@ -27,7 +27,7 @@ READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the ro
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
-_OF_LARGER_BATCHES = 2.0  # decoders are measured with the small batches of a sample
+_LARGER_BATCHES = 32 << 20  # decoders are measured with the small batches of a sample, and take up to so much more
 _SPARE = 1.0625  # see WindowMemory
 WHOLE_TABLE = 1 << 50
 """The size of a window that has all rows, for solvers that sweep over columns."""
@@ -68,6 +68,11 @@ def as_laid_out(catalog: Catalog, groups: GroupSizes, sizes: Sizes) -> tuple[Gro
 def decoders_for(decoder_bytes: int, memory: int) -> int:
     """How many groups are decoded at a time: the decoder of a table with hundreds of columns may take hundreds of MB."""
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
+
+
+def memory_to_decode(decoder_bytes: int) -> int:
+    """The least memory with which windows are as large as they usually are."""
+    return DEFAULT_MEMORY + decoder_bytes if decoder_bytes > DEFAULT_MEMORY // 2 else 0
 
 
 def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
@@ -179,7 +184,7 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
         return 0
     if decoder_bytes:
         decoders = decoders_for(decoder_bytes, memory)
-        return _DECODING_BYTES + int(_FRAGMENTED * _OF_LARGER_BATCHES * decoders * decoder_bytes)
+        return _DECODING_BYTES + int(_FRAGMENTED * decoders * (decoder_bytes + min(decoder_bytes, _LARGER_BATCHES)))
     compressed = catalog.per_group(s.decoded and FORMATS[s.format].decodes_whole_groups for s in catalog.shards)
     if not compressed.any():
         return _DECODING_BYTES

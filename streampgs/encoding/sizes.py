@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from streampgs.encoding import types
 Ints = NDArray[np.int64]
 _PLACE_BYTES = 4  # of a string or list, or of a value in a dictionary
 _VIEW_WORDS = 4
+_WIDTHS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.float32(): 4, pa.float64(): 8}
 
 
 def row_bytes(array: pa.Array) -> Ints:
@@ -52,6 +54,7 @@ def _taken(sizes: Ints, places: pa.Array) -> Ints:
     return found[np.asarray(places.cast(pa.int64()).fill_null(len(sizes)).to_numpy(zero_copy_only=False), np.int64)]
 
 
+@cache
 def _is_coded(kind: pa.DataType) -> bool:
     """Whether values may be stored once and used many times."""
     kind, is_ = types.storage_of(kind), pa.types
@@ -59,6 +62,12 @@ def _is_coded(kind: pa.DataType) -> bool:
     if any(is_kind(kind) for is_kind in (is_.is_dictionary, is_.is_run_end_encoded, *views)):
         return True
     return any(_is_coded(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _bytes_of(array: pa.Array) -> float:
+    """Asking pyarrow takes far longer, which counts where there are thousands of columns."""
+    width = _WIDTHS.get(array.type)
+    return array.nbytes if width is None else width * len(array)
 
 
 def parts(
@@ -74,7 +83,7 @@ def parts(
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     if not any(_is_coded(column.type) for column, _ in columns):
-        size = sum(factor * column.nbytes for column, factor in columns)
+        size = sum(factor * _bytes_of(column) for column, factor in columns)
         if size <= most or batch.num_rows <= 1:
             yield batch, size
             return

@@ -58,6 +58,7 @@ class Scale:
         """By which steps grow."""
         self.shape = self.loss.shape(self.sample.labels, options.loss_parameter(loss))
         """The parameter of the loss, in the unit of the labels."""
+        self._squares: dict[float, float] = {}
 
     def mean_squared_norm(self, norm: PNorm, averaged: bool = True) -> float:
         """‖x‖_q², the constant of the intercept included."""
@@ -111,10 +112,12 @@ class Scale:
         return _POWER_SPARE * largest
 
     def _mean_squared_norm(self, norm: PNorm) -> float:
-        starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]
-        norms = np.empty(len(starts))
-        squared_norms(starts, stops, self._lines.values, norm.q, norms)
-        return float(np.mean(norms))
+        if norm.q not in self._squares:
+            starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]
+            norms = np.empty(len(starts))
+            squared_norms(starts, stops, self._lines.values, norm.q, norms)
+            self._squares[norm.q] = float(np.mean(norms))
+        return self._squares[norm.q]
 
     def mean_loss_at_zero(self) -> float:
         """The mean loss of weights that are zero, in the unit of scaled labels; of several labels the largest."""

@@ -503,7 +503,8 @@ class Resources(Checked):
     memory: int | None = option(None,
         Size(low=SMALLEST_MEMORY, remedy="two windows that mix 64 blocks each must fit"), COMMON,
         "Memory for reading and mixing rows. Python and the model need more on top.",
-        shown=f"{size_text(DEFAULT_MEMORY)}, or a quarter of the memory of the machine or container if that is less")
+        shown=f"{size_text(DEFAULT_MEMORY)}, or a quarter of the memory of the machine or container if that is less; more "
+        "if row groups need it")
     window: int | None = option(None, Size(above=True), RESOURCES, "Bytes of rows to mix at once.",
         shown="as much as --memory allows, at most 268MB", command="train")
     cache: Path | None = option(None, FilePath("DIR"), RESOURCES,

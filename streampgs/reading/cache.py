@@ -38,7 +38,14 @@ FORMAT = 4
 _FORMAT = b"%d" % FORMAT
 _TAIL = np.dtype([("slices", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
 _INDEX = np.dtype(
-    [("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8"), ("head", "<i8"), ("head_checksum", "<u8")]
+    [
+        ("offset", "<i8"),
+        ("bytes", "<i8"),
+        ("rows", "<i8"),
+        ("checksum", "<u8"),
+        ("head", "<i8"),
+        ("head_checksum", "<u8"),
+    ]
 )
 """The head of a slice has the lengths of its rows."""
 

@@ -1,8 +1,9 @@
 """Rows in few bytes: how the cache keeps them.
 
 A block is a head, which says what follows, and a section for each array. Most entries of ordinary tables are one of a few
-thousand pairs of an index and a value, so an entry is kept as the number of its pair. What is mostly the same in all rows is
-compressed. Unpacking takes a fraction of the time of decoding.
+thousand pairs of an index and a value, so an entry is kept as the number of its pair. If no column of dense rows has more
+than 256 different values, the numbers count within the column. What is mostly the same in all rows is compressed. Unpacking takes
+a fraction of the time of decoding.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from streampgs.encoding.rows import Ints, RowBlock
 from streampgs.formats.format import Bytes
 from streampgs.kernels.pairs_loop import MOST_PAIRS, look_up_pairs, number_pairs
+from streampgs.kernels.rows import Rows
 
 Array = NDArray[Any]
 
@@ -27,6 +29,7 @@ _HEAD = np.dtype([("rows", "<i8"), ("labels", "<i8"), ("width", "<i8"), ("sectio
 _ALIGNMENT = 8
 _NARROW = {"i": (np.uint8, np.uint16, np.uint32), "f": (np.uint8, np.float32), "u": ()}
 _PROBED_ENTRIES = 1 << 12
+_MEASURED_ROWS = 1 << 12
 _NO_NUMBERS = np.empty(0, np.uint32)
 
 
@@ -38,7 +41,7 @@ def packed(block: RowBlock) -> tuple[bytes, int]:
         arrays["lengths"] = np.diff(block.bounds)
     span = slice(int(block.bounds[0]), int(block.bounds[-1]))
     indices, values = (None if entries is None else entries[span] for entries in (block.indices, block.values))
-    arrays |= _as_pairs(indices, values) or {
+    arrays |= _as_pairs(indices, values, block.width) or {
         name: entries for name, entries in (("indices", indices), ("values", values)) if entries is not None
     }
     head = np.zeros((), _HEAD)
@@ -48,11 +51,26 @@ def packed(block: RowBlock) -> tuple[bytes, int]:
     for number, name in enumerate(_SECTIONS):
         if name in arrays:
             array = _narrowed(arrays[name])
-            parts.append(_written(array, name in _COMPRESSED))
+            parts.append(_written(array, name))
             head["sections"][number] = (arrays[name].dtype.str, array.dtype.str, array.size, len(parts[-1]))
     parts[0] = head.tobytes()
     parts = [part + bytes(-len(part) % _ALIGNMENT) for part in parts]
     return b"".join(parts), len(parts[0]) + (len(parts[1]) if block.width is None else 0)
+
+
+def packed_row_bytes(rows: Rows) -> float:
+    """About how many bytes a row takes, by some of these rows."""
+    some = rows.at(slice(0, _MEASURED_ROWS))
+    lengths = some.stops - some.starts
+    bounds = np.zeros(len(some) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    entries = np.repeat(some.starts - bounds[:-1], lengths) + np.arange(bounds[-1])
+    indices = rows.indices[entries].view(np.int32) if rows.indices.size else None
+    labels = some.labels.reshape(len(some), -1)
+    block = RowBlock(
+        np.zeros(len(some), np.uint8), labels, some.weights, some.offsets, bounds, indices, rows.values[entries]
+    )
+    return len(packed(block)[0]) / max(1, len(some))
 
 
 def lengths_of(data: Bytes) -> Ints:
@@ -71,12 +89,18 @@ def unpacked(data: Bytes, room: Callable[[int], Bytes]) -> RowBlock:
     indices, values = (_read(data, head, name) if _has(head, name) else None for name in ("indices", "values"))
     if _has(head, "codes"):
         codes, pair_indices = _read(data, head, "codes"), _read(data, head, "pair_indices")
+        pair_values = _read(data, head, "pair_values")
         values = room(4 * len(codes)).view(np.float32)
-        indices = room(4 * len(codes)).view(np.int32) if len(pair_indices) else None
-        look_up_pairs(
-            codes, pair_indices, _read(data, head, "pair_values"),
-            _NO_NUMBERS if indices is None else indices.view(np.uint32), values.view(np.uint32),
-        )  # fmt: skip
+        bits = values.view(np.uint32)
+        if codes.dtype == np.uint8:
+            width = max(1, int(head["width"]))  # rows of different lengths count as one column
+            firsts = np.searchsorted(pair_indices, np.arange(width))
+            np.take(pair_values, (codes.reshape(-1, width) + firsts).ravel(), out=bits, mode="clip")
+        elif len(pair_indices):
+            indices = room(4 * len(codes)).view(np.int32)
+            look_up_pairs(codes, pair_indices, pair_values, indices.view(np.uint32), bits)
+        else:
+            look_up_pairs(codes, pair_indices, pair_values, _NO_NUMBERS, bits)
     return RowBlock(
         _read(data, head, "faults"),
         _read(data, head, "labels").reshape(int(head["rows"]), int(head["labels"])),
@@ -90,14 +114,16 @@ def unpacked(data: Bytes, room: Callable[[int], Bytes]) -> RowBlock:
     )
 
 
-def _as_pairs(indices: Array | None, values: Array | None) -> dict[str, Array] | None:
+def _as_pairs(indices: Array | None, values: Array | None, width: int | None) -> dict[str, Array] | None:
     """Entries as numbers of pairs; None: there are too many different ones, or they are not of the usual types."""
     if values is None or values.dtype != np.float32 or (indices is not None and indices.dtype != np.int32):
         return None
     bits = np.ascontiguousarray(values).view(np.uint32)
-    numbers = np.zeros(len(bits), np.uint32) if indices is None else np.ascontiguousarray(indices).view(np.uint32)
+    if indices is not None:
+        numbers = np.ascontiguousarray(indices).view(np.uint32)
+    else:
+        numbers = np.tile(np.arange(width, dtype=np.uint32), len(bits) // width) if width else np.zeros_like(bits)
     entry_bytes = 4 if indices is None else 8
-    found: dict[str, Array] = {}
     for most in (_PROBED_ENTRIES, len(bits)):
         size = min(most, len(bits))
         table = np.zeros(1 << (2 * min(size, MOST_PAIRS) + 1).bit_length(), np.uint32)
@@ -105,10 +131,22 @@ def _as_pairs(indices: Array | None, values: Array | None) -> dict[str, Array] |
         pairs = pairs[: number_pairs(numbers[:size], bits[:size], table, pairs, codes)]
         if 2 * size + entry_bytes * len(pairs) >= entry_bytes * size:
             return None
-        few = len(pairs) <= 1 << 8
-        found = {"codes": codes.astype(np.uint8) if few else codes, "pair_values": pairs.astype(np.uint32)}
-        found["pair_indices"] = _NO_NUMBERS if indices is None else (pairs >> np.uint64(32)).astype(np.uint32)
-    return found
+    found = {"pair_indices": (pairs >> np.uint64(32)).astype(np.uint32), "pair_values": pairs.astype(np.uint32)}
+    if indices is None:
+        return _within_columns(codes, **found) or {**found, "codes": codes, "pair_indices": _NO_NUMBERS}
+    return {**found, "codes": codes}
+
+
+def _within_columns(codes: Array, pair_indices: Array, pair_values: Array) -> dict[str, Array] | None:
+    """The pairs of dense rows in the order of their columns, and numbers that count within each; None: some do not fit into
+    a byte."""
+    columns = np.bincount(pair_indices)
+    if len(pair_values) > MOST_PAIRS or columns.max(initial=0) > 1 << 8:
+        return None
+    order = np.argsort(pair_indices, kind="stable")
+    ranks = np.empty(len(order), np.uint8)
+    ranks[order] = np.arange(len(order)) - np.repeat(np.cumsum(columns) - columns, columns)
+    return {"codes": ranks[codes], "pair_indices": pair_indices[order], "pair_values": pair_values[order]}
 
 
 def _narrowed(array: Array) -> Array:
@@ -122,11 +160,11 @@ def _narrowed(array: Array) -> Array:
     return np.ascontiguousarray(array)
 
 
-def _written(array: Array, compressing: bool) -> bytes:
+def _written(array: Array, name: str) -> bytes:
     data = array.tobytes()
-    if not compressing:
+    if name not in _COMPRESSED and not _is_huffman_coded(name, array.dtype):
         return data
-    shorter: bytes = _codec().compress(data, asbytes=True)
+    shorter: bytes = _codec(name, array.dtype).compress(data, asbytes=True)
     return shorter if len(shorter) < len(data) else data
 
 
@@ -145,10 +183,17 @@ def _read(data: Bytes, head: np.void, name: str) -> Array:
     first, dtype = _HEAD.itemsize + int(padded.sum()), np.dtype(kept_as.decode())
     stored = data[first : first + int(size)]
     if size < count * dtype.itemsize:
-        stored = np.frombuffer(_codec().decompress(pa.py_buffer(stored), int(count) * dtype.itemsize), np.uint8)
+        stored = np.frombuffer(
+            _codec(name, dtype).decompress(pa.py_buffer(stored), int(count) * dtype.itemsize), np.uint8
+        )
     found: Array = stored.view(dtype).astype(kind.decode(), copy=False)
     return found
 
 
-def _codec() -> Any:
-    return pa.Codec("lz4_raw")
+def _is_huffman_coded(name: str, dtype: np.dtype[Any]) -> bool:
+    """Numbers within a column: most are the same few ones."""
+    return name == "codes" and dtype == np.uint8
+
+
+def _codec(name: str, dtype: np.dtype[Any]) -> Any:
+    return pa.Codec("zstd", 1) if _is_huffman_coded(name, dtype) else pa.Codec("lz4_raw")

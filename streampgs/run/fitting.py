@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from streampgs.base.errors import DataError, RunError, sized
-from streampgs.data.budget import Forecast
+from streampgs.data.budget import Forecast, memory_to_decode
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
 from streampgs.kernels.rows import Rows
@@ -42,6 +42,20 @@ def with_default_memory(
             "same model everywhere"
         )
     return replace(resources, memory=max(memory, needed))
+
+
+def with_memory_to_decode(
+    given: Resources, used: Resources, decoder_bytes: int, note: Callable[[str], None]
+) -> Resources:
+    """With more than the default for --memory, if none was given and the row groups of the table cannot be decoded in it."""
+    needed = memory_to_decode(decoder_bytes)
+    if given.memory is not None or needed <= used.budget:
+        return used
+    note(
+        f"decoding a row group takes {sized(decoder_bytes)}, for the table's many columns or long values: --memory is "
+        f"{_megabytes(needed)} instead of {_megabytes(used.budget)}. Smaller row groups need less"
+    )
+    return replace(used, memory=needed)
 
 
 @dataclass(frozen=True)

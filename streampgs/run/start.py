@@ -26,7 +26,7 @@ from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
 from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.commands import ResumeCall, TrainCall
-from streampgs.run.fitting import with_default_memory
+from streampgs.run.fitting import with_default_memory, with_memory_to_decode
 from streampgs.run.folder import RunFolder
 from streampgs.run.following import trained, with_waiting
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
@@ -69,8 +69,8 @@ def train(
     stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    session, stop = Session(observer or Observer()), stop or StopRequest()
-    call = replace(call, resources=with_default_memory(call.resources, session.note))
+    session, stop, given = Session(observer or Observer()), stop or StopRequest(), call.resources
+    call = replace(call, resources=with_default_memory(given, session.note))
     refuse_too_many_supports(call.model, call.resources)
     _refuse_unreachable_targets(call.model, call.limits)
     _refuse_updates(call.model, call.growth)
@@ -82,6 +82,8 @@ def train(
     if call.growth.spool is not None:
         raise OptionError("--spool without a stream", "leave it out: it bounds the disk that the rows of a stream take")
     opened = open_shards(run, sources, call, session, stop)
+    resources = with_memory_to_decode(given, call.resources, opened.decoder_bytes, session.note)
+    call = replace(call, resources=resources)
     stop.opening = False
     _refuse_unreachable_targets(opened.options, call.limits)  # the loss is known now
     folder.make()

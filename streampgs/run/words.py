@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from streampgs.base.errors import counted
+from streampgs.base.errors import counted, sized
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.encoding.encoding import Encoding
@@ -22,6 +22,7 @@ from streampgs.options.solvers import SOLVERS, SolverOptions, solver_of
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
+from streampgs.reading.packed_rows import packed_row_bytes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
@@ -35,7 +36,8 @@ _CLIPPED_SHOWN = 5
 _ENDS = ("epochs", "rows", "seconds", "converged", "end of stream")
 
 
-def _data_choices(data: ShardInput, window: Window, features: int) -> dict[str, str]:
+def _data_choices(data: ShardInput, models: Models, window: Window) -> dict[str, str]:
+    features = models.maps.inputs(models.features)
     record, table = data.record, data.table
     size = {"data": f"{_size(table.used)}, {table.used.kind}, {counted(features, 'feature')}"}
     if SOLVERS[record.options.solver].needs.columns:
@@ -43,7 +45,8 @@ def _data_choices(data: ShardInput, window: Window, features: int) -> dict[str, 
     left = None
     if record.limits.epochs is not None and table.cursor.part == 0:  # the passes of an update visit the same rows again
         left = max(record.limits.epochs, owed_until(table.cursor)) - table.cursor.epoch
-    cache = _cache_choice(table.used, record.cache, left)
+    row_bytes = packed_row_bytes(window) if models.maps.kernel is None else None
+    cache = _cache_choice(table.used, record.cache, left, row_bytes)
     return {**size, "window": _window_choice(table.schedule, window), "cache": cache}
 
 
@@ -85,7 +88,7 @@ def few_blocks_hints(data: ShardInput, window: Window) -> list[str]:
 
 def announced(data: ShardInput, models: Models, window: Window, forecast: Forecast) -> dict[str, str]:
     """Every choice, in the order in which it is printed."""
-    rest, encoding = _data_choices(data, window, models.maps.inputs(models.features)), data.form.encoding
+    rest, encoding = _data_choices(data, models, window), data.form.encoding
     return {
         "data": rest.pop("data"),
         **({} if encoding is None else encoding_choices(encoding)),
@@ -297,16 +300,18 @@ def _shortened(names: Iterable[str]) -> str:
     return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
 
 
-def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, row_bytes: float | None) -> str:
+    """`row_bytes`: of a row in the cache, if it is known."""
+    decoded_choice = _decoded_choice(catalog, folder, epochs_left, row_bytes)
     if not catalog.remote:
-        return _decoded_choice(catalog, folder, epochs_left)
+        return decoded_choice
     size = sum(remote.size for remote in catalog.remote)
     copies = f"{len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) are copied to {folder} when they are needed"
     decoded = any(shard.decoded for shard in catalog.shards)
-    return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
+    return f"{copies}; {decoded_choice}" if decoded else copies
 
 
-def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, row_bytes: float | None) -> str:
     decoded = sum(shard.decoded for shard in catalog.shards)
     kept = sum(shard.cached for shard in catalog.shards)
     if not decoded:
@@ -315,7 +320,10 @@ def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | Non
         return "none: shards are decoded in every epoch"
     if epochs_left == 1:
         return "not needed: this is the last epoch"
-    return f"{kept} of {counted(decoded, 'shard')}: decoded once, into {folder}"
+    text = f"{kept} of {counted(decoded, 'shard')}: decoded once, into {folder}"
+    if row_bytes is None:
+        return text
+    return f"{text} (about {sized(row_bytes * sum(shard.rows for shard in catalog.shards if shard.cached))})"
 
 
 def memory_choice(forecast: Forecast) -> str:

@@ -82,7 +82,7 @@ class Shard:
         """Identifies the content without the time stamp, which copying changes."""
         return self._digest(self.fingerprint.size, self.fingerprint.footer_digest, self.format)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Identifies this content by its footer, wherever the file is. Two shards of the same shape that were written at
         the same time may share it."""

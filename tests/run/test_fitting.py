@@ -21,7 +21,7 @@ from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
 from streampgs.options.commands import DEFAULT_MEMORY, SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.run import fitting
-from streampgs.run.fitting import refuse_too_large, with_default_memory
+from streampgs.run.fitting import refuse_too_large, with_default_memory, with_memory_to_decode
 from streampgs.run.folder import RunFolder
 from streampgs.run.memory import Bound, rss_bytes
 
@@ -50,6 +50,15 @@ def test_a_given_budget_and_a_recorded_window_do_not_depend_on_the_machine():
     given = Resources(memory=300 * MB)
     assert with_default_memory(given, pytest.fail, bound=group(400 * MB)) is given
     assert with_default_memory(Resources(), pytest.fail, 300 * MB, group(400 * MB)).memory == 300 * MB
+
+
+def test_a_table_whose_row_groups_take_much_to_decode_gets_more_than_the_default():
+    notes: list[str] = []
+    used = Resources(memory=DEFAULT_MEMORY)
+    assert with_memory_to_decode(Resources(), used, 200 * MB, pytest.fail) is used
+    assert with_memory_to_decode(used, used, 900 * MB, pytest.fail) is used  # it was given
+    found = with_memory_to_decode(Resources(), used, 900 * MB, notes.append)
+    assert (found.memory, len(notes)) == (DEFAULT_MEMORY + 900 * MB, 1)
 
 
 def test_a_run_in_a_small_container_has_a_small_window(tmp_path, monkeypatch):
