@@ -34,7 +34,7 @@ def cli() -> None:
 
     Training stays within a memory budget and can be paused at any moment: a resumed run gives the same bits as one that
     was never paused. New shards can join at any time. It starts within a second or two; only the first start with a loss
-    compiles its loops, for some 15 seconds.
+    compiles its loops, for some ten seconds.
 
     \b
       streampgs pack data.csv.gz shards/                       convert a file to shards

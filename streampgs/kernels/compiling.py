@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-NOTE = "compiling the loops for this kind of model, once on this machine: some 15 seconds"
+NOTE = "compiling the loops for this kind of model, once on this machine: some ten seconds"
 listeners: list[Callable[[str], None]] = []
 """Each is called once with the note, in the thread that compiles a loop that is not on disk: compiling looks like a program
 that hangs."""

@@ -5,10 +5,12 @@ A **code** is the feature of a string, in the lower 31 bits, and the sign of its
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.kernels.jit import compiled, inlinable
+from streampgs.kernels.jit import compiled, frozen, inlinable
 
 Words = NDArray[np.uint32]
 
@@ -66,9 +68,14 @@ def murmur3(data, start, stop, seed):  # type: ignore[no-untyped-def]
     return _finished(state, stop - start)
 
 
-@compiled
-def hash_spans(data, starts, stops, seed):  # type: ignore[no-untyped-def]
+def hash_spans(data: NDArray[np.uint8], starts: NDArray[Any], stops: NDArray[Any], seed: np.uint64) -> Words:
     """The hash of each of the strings data[starts[i]:stops[i]]."""
+    found: Words = _hash_spans(frozen(data), frozen(starts), frozen(stops), seed)
+    return found
+
+
+@compiled
+def _hash_spans(data, starts, stops, seed):  # type: ignore[no-untyped-def]
     hashes = np.empty(starts.size, np.uint32)
     for i in range(starts.size):
         hashes[i] = np.uint32(murmur3(data, starts[i], stops[i], seed))

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
+from numpy.typing import NDArray
 
 from streampgs.kernels import vector_math
 from streampgs.kernels.compile_cache import njit_with_safe_cache
@@ -17,6 +18,7 @@ __all__ = [
     "called",
     "compiled",
     "copy_entries",
+    "frozen",
     "inlinable",
     "prefetch_for_writing",
     "reordering",
@@ -35,6 +37,13 @@ called = register_jitable
 # Only sums within one row may be reassociated, which lets a dot product use vector registers. Sums over several rows
 # must not be: their bits would depend on where a call ends, and a pause would change the result.
 reordering = register_jitable(fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A loop is compiled twice for arrays of which some can be written to: of those that it only reads, none can."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _element(context, builder, kind, array, index):  # type: ignore[no-untyped-def]

@@ -165,16 +165,19 @@ def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
 
     @inlinable
     def rebuild_all(coordinates, scalars):  # type: ignore[no-untyped-def]
-        multiplier_sums = scalars[MULTIPLIER_SUM].copy()
-        power_sums = np.zeros(lanes)
+        # Assignments of whole rows would take longer to compile than all the rest.
+        multiplier_sums, power_sums = np.zeros(lanes), np.zeros(lanes)
+        for lane in range(lanes):
+            multiplier_sums[lane] = scalars[MULTIPLIER_SUM, lane]
         for i in range(coordinates.shape[0]):
             for lane in range(lanes):
                 dual = coordinates[i, lane]
                 power_sums[lane] += dual * dual
                 if averaging:
                     coordinates[i, lanes + lane] += multiplier_sums[lane] * dual
-        scalars[MULTIPLIER_SUM] = 0.0
-        scalars[POWER_SUM] = power_sums
+        for lane in range(lanes):
+            scalars[MULTIPLIER_SUM, lane] = 0.0
+            scalars[POWER_SUM, lane] = power_sums[lane]
 
     made: Callable[..., None] = rebuild_one if lanes == 1 else rebuild_all
     return made

@@ -73,7 +73,7 @@ class CacheFile:
         data = self._checked(int(entry["offset"]), int(entry["bytes"]), entry["checksum"], scratch)
         return unpacked(data, scratch.take)
 
-    def _checked(self, offset: int, size: int, expected: np.uint64, scratch: Scratch) -> Bytes:
+    def _checked(self, offset: int, size: int, expected: int, scratch: Scratch) -> Bytes:
         data = self._read(offset, size, scratch)
         if checksum(data) != expected:
             raise Damaged("a checksum that does not match")
@@ -165,7 +165,7 @@ class BlockCache:
                 entries: list[tuple[int, ...]] = []
                 for block in slices:
                     data, head = packed(block)
-                    sums = [int(checksum(np.frombuffer(data, np.uint8)[:size])) for size in (len(data), head)]
+                    sums = [checksum(np.frombuffer(data, np.uint8)[:size]) for size in (len(data), head)]
                     entries.append((file.tell(), len(data), block.num_rows, sums[0], head, sums[1]))
                     file.write(data)
                 index = np.array(entries, _INDEX)
@@ -184,7 +184,7 @@ class BlockCache:
 
 
 def _of(index: NDArray[np.void], written_as: bytes) -> int:
-    return int(checksum(np.frombuffer(index.tobytes() + written_as, np.uint8)))
+    return checksum(np.frombuffer(index.tobytes() + written_as, np.uint8))
 
 
 def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:

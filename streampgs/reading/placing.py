@@ -13,6 +13,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.labels import LABEL_TOO_LARGE, LABEL_TOO_LOW, LARGEST_LABEL
 from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
 from streampgs.encoding.scales import LARGEST_NUMBER
+from streampgs.kernels.jit import frozen
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.kernels.rows import Rows
 from streampgs.reading.bad_rows import bad_row_error
@@ -106,11 +107,11 @@ class RowPlacer:
         if self.width is None:
             indices, bounds = np.empty(0, np.int32), np.zeros(1, np.int64)
             place_sparse(
-                _NO_ROWS, _NO_ROWS, bounds, _frozen(_unsigned(indices)), _frozen(values), _NO_ROWS,
+                _NO_ROWS, _NO_ROWS, bounds, frozen(_unsigned(indices)), frozen(values), _NO_ROWS,
                 indices.view(np.uint32), values, np.uint64(1), reasons, self._table, False,
             )  # fmt: skip
         else:
-            place_dense(_NO_ROWS, _NO_ROWS, 1, _frozen(values), _NO_ROWS, values, reasons)
+            place_dense(_NO_ROWS, _NO_ROWS, 1, frozen(values), _NO_ROWS, values, reasons)
 
     def width_of(self, layout: Layout) -> int | None:
         """The length of a dense row. Encoded rows are as long as there were columns when the shard arrived."""
@@ -140,13 +141,13 @@ class RowPlacer:
                 bounds, indices = _with_indices(block.num_rows, width)
             self._reach(bounds)
             largest = place_sparse(
-                rows, slots, bounds, _frozen(_unsigned(indices)), _frozen(values), window.starts, window.indices,
+                rows, slots, bounds, frozen(_unsigned(indices)), frozen(values), window.starts, window.indices,
                 window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), faults, self._table,
                 self.rules.unrepeated,
             )  # fmt: skip
             found.largest_index = max(found.largest_index, int(largest))
         else:
-            place_dense(rows, slots, width, _frozen(values), window.starts, window.values, faults)
+            place_dense(rows, slots, width, frozen(values), window.starts, window.values, faults)
             found.largest_index = max(found.largest_index, width - 1)
         if targets.size:
             window.labels[slots] = targets[rows]
@@ -242,13 +243,6 @@ def _of_width(block: RowBlock, values: NDArray[Any], width: int, faults: NDArray
 def _with_indices(rows: int, width: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Dense rows among sparse ones."""
     return np.arange(rows + 1, dtype=np.int64) * width, np.tile(np.arange(width, dtype=np.int32), rows)
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A loop is compiled twice for arrays of which some can be written to: here none can."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
