@@ -20,7 +20,10 @@ COLUMNS, LONG_AGO = 80, 1_000_000_000
 CHILD = """
 import re, sys
 from pathlib import Path
+from streampgs.formats import parquet_footer
 from streampgs.formats.registry import open_shard
+
+parquet_footer._plain_bytes_left = 0  # compiling takes memory, too
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) / 1024
