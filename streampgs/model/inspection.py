@@ -69,9 +69,8 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         draw_path(saved.race, model, path)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
-    weights = model.coef_.shape[-1]
-    table = [_lane_summary(race, lane, weights) for lane in range(len(lanes))]
-    nonzeros = int(np.count_nonzero(model.coef_))
+    table = [_lane_summary(race, lane, model.coefficients) for lane in range(len(lanes))]
+    nonzeros = int(np.count_nonzero(model.weights))
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
@@ -95,7 +94,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "intercept": float(np.mean(model.intercept_)),
         "nonzeros": nonzeros,
-        "zeros": model.coef_.size - nonzeros,
+        "zeros": model.coefficients * len(np.atleast_2d(model.weights)) - nonzeros,
         "update": summary_of(saved.lineages),
         "lanes": table,
         "path": path_of(race),
@@ -116,19 +115,13 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
 def strongest(model: Model, count: int) -> list[dict[str, Any]]:
     """The features with the largest weights, by name, for each class or label. The weight is added to the score of a row
     that has the feature: the sign that hashing gave the feature is taken out."""
-    found = []
-    for target, weights in zip(model.targets, np.atleast_2d(model.coef_), strict=True):
-        largest = map(int, np.argsort(-np.abs(weights), kind="stable")[:count])
-        found += [
-            {
-                "target": target,
-                "feature": at,
-                "name": model.name_of(at),
-                "weight": float(weights[at]) * model.sign_of(at),
-            }
-            for at in largest
-            if weights[at] != 0.0
-        ]
+    found: list[dict[str, Any]] = []
+    for target, weights in zip(model.targets, np.atleast_2d(model.weights), strict=True):
+        for at in map(int, np.argsort(-np.abs(weights), kind="stable")[:count]):
+            feature, weight = model.place_of(at), float(weights[at])
+            if weight:
+                name, sign = model.name_of(feature), model.sign_of(feature)
+                found.append({"target": target, "feature": feature, "name": name, "weight": weight * sign})
     return found
 
 

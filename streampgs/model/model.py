@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from streampgs.base.checks import understanding
 from streampgs.base.errors import OptionError
-from streampgs.data.feature_maps import FeatureMap, MapStage
+from streampgs.data.feature_maps import FeatureMap, MapStage, Numbering, RowMap
 from streampgs.encoding.encoding import Encoding
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import lane_spec
@@ -28,8 +29,9 @@ _ESTIMATING = " or ".join(f"`--loss {name}`" for name, loss in LOSSES.items() if
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    coef_: Vector
-    """One weight per feature; with several classes or labels a row for each."""
+    weights: Vector
+    """With several classes or labels a row for each. They are those of the features, of the kernel features, or of the
+    numbers of those features that rows have shown."""
     intercept_: float | Vector
     options: ModelOptions
     settings: LaneSpec
@@ -47,8 +49,8 @@ class Model:
     """How columns of tables become features; None: rows hold features."""
     threshold: float | None = None
     """The probability from which on the positive class of two is predicted; None: a score above 0."""
-    kernel: FeatureMap | None = None
-    """It maps the features of rows to the kernel features that have the weights; None: the weights are theirs."""
+    row_map: RowMap | None = None
+    """It maps rows of features to rows of what has the weights; None: the features have them."""
 
     @staticmethod
     @python_errors
@@ -60,14 +62,39 @@ class Model:
         what = f"{self.settings.loss}, {self.features:,} features, {self.rows:,} rows"
         return f"<Model of {self.checkpoint.parent}: {what}>"
 
+    @cached_property
+    def coef_(self) -> Vector:
+        """One weight per feature, or per kernel feature; with several classes or labels a row for each."""
+        if self._numbering is None:
+            return self.weights
+        spread = [self._numbering.spread(vector) for vector in np.atleast_2d(self.weights)]
+        return spread[0] if self.weights.ndim == 1 else np.stack(spread)
+
+    @property
+    def kernel(self) -> FeatureMap | None:
+        return self.row_map if isinstance(self.row_map, FeatureMap) else None
+
+    @property
+    def _numbering(self) -> Numbering | None:
+        return self.row_map if isinstance(self.row_map, Numbering) else None
+
+    @property
+    def coefficients(self) -> int:
+        """How many numbers `coef_` has for a class or label."""
+        return int(self.weights.shape[-1]) if self._numbering is None else self._numbering.inputs
+
+    def place_of(self, weight: int) -> int:
+        """The place in `coef_` of a weight."""
+        return weight if self._numbering is None else int(self._numbering.listed[weight])
+
     @property
     def layout(self) -> str:
         """The layout of the rows."""
         return self.settings.layout if self.kernel is None else self.kernel.record.layout
 
-    def name_of(self, weight: int) -> str:
-        """The name of the feature, or of the kernel feature, that has this weight."""
-        return self._feature_name(weight) if self.kernel is None else self.kernel.name_of(weight, self._feature_name)
+    def name_of(self, place: int) -> str:
+        """The name of the feature, or of the kernel feature, at a place of `coef_`."""
+        return self._feature_name(place) if self.kernel is None else self.kernel.name_of(place, self._feature_name)
 
     def _feature_name(self, feature: int) -> str:
         """Its number if it has no name."""
@@ -80,7 +107,7 @@ class Model:
     @property
     def features(self) -> int:
         """The number of features of the rows."""
-        return int(self.coef_.shape[-1]) if self.kernel is None else self.kernel.record.inputs
+        return self.coefficients if self.kernel is None else self.kernel.record.inputs
 
     @property
     def classifies(self) -> bool:
@@ -180,7 +207,7 @@ def model_of(saved: SavedRun) -> Model:
     facts, vectors = returned_in(found)
     with understanding(found.path):
         spec = lane_spec(facts.spec)
-    weights, single = [maps.spread(vector[1:]) for vector in vectors], len(vectors) == 1
+    weights, single = [vector[1:] for vector in vectors], len(vectors) == 1
     return Model(
         weights[0] if single else np.stack(weights),
         float(vectors[0][0]) if single else np.array([vector[0] for vector in vectors]),
@@ -193,5 +220,5 @@ def model_of(saved: SavedRun) -> Model:
         tuple(f"{path.name} ({why})" for path, why in found.damaged),
         saved.paused(facts),
         saved.folder.encoding(saved.record.encoding),
-        kernel=maps.map if isinstance(maps.map, FeatureMap) else None,
+        row_map=maps.map,
     )

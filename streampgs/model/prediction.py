@@ -88,7 +88,7 @@ class _PredictedRows:
         columns = columns_of(replace(model.options, where=where), model.encoding).unlabelled
         self._model, self._where = model, where
         self.scores = ShardScores(model, sources, columns, skip_bad_rows, keep, may_be_empty=True)
-        example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
+        example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.weights.ndim > 1)]))
         predicted = [pa.field(name, pa.array(values).type) for name, values in example.items()]
         for field in predicted:
             if field.name in self.scores.others.names:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.base.errors import DataError, OptionError
-from streampgs.data.feature_maps import FeatureMap
+from streampgs.data.feature_maps import FeatureMap, RowMap
 from streampgs.kernels.placing_loop import score_rows
 from streampgs.kernels.rows import Rows
 from streampgs.losses import Vector
@@ -44,12 +44,14 @@ def check_layout(layout: Layout, expected: str, features: int, rows: str) -> Non
 
 
 def window_scores(
-    weights: Vector, intercept: float | Vector, window: Rows, sparse: bool, kernel: FeatureMap | None = None
+    weights: Vector, intercept: float | Vector, window: Rows, sparse: bool, row_map: RowMap | None = None
 ) -> Vector:
     """The score of each row of a window; with several classes or labels a column for each."""
-    if kernel is not None:
-        pieces = [window_scores(weights, intercept, piece, False) for piece in kernel.pieces(window)]
+    if isinstance(row_map, FeatureMap):
+        pieces = [window_scores(weights, intercept, piece, False) for piece in row_map.pieces(window)]
         return np.concatenate([np.empty((0, *weights.shape[:-1])), *pieces])
+    if row_map is not None:
+        window = row_map.mapped(window)
     vectors, intercepts = np.atleast_2d(weights), np.atleast_1d(intercept)
     scores = np.empty((len(vectors), len(window)))
     for vector, constant, into in zip(vectors, intercepts, scores, strict=True):
@@ -68,7 +70,7 @@ def scores_in_memory(model: Model, rows: Any, offset: Any = None) -> Vector:
         raise OptionError("offsets in addition to a table", "put them into the table's offset column")
     columns = Columns(None, None, encoding=model.encoding, offset=model.options.offset if named else None)
     shift = None if named else _checked(offset, model.options.offset)
-    scores = np.concatenate([np.empty((0, *model.coef_.shape[:-1])), *_scores_of_batches(model, batches, columns)])
+    scores = np.concatenate([np.empty((0, *model.weights.shape[:-1])), *_scores_of_batches(model, batches, columns)])
     return scores if shift is None else scores + (shift[..., np.newaxis] if scores.ndim > 1 else shift)
 
 
@@ -80,7 +82,7 @@ def _scores_of_batches(model: Model, batches: Iterator[pa.RecordBatch], columns:
             encoder = _encoder(model, schema, columns)
         for start in range(0, batch.num_rows, encoder.batch_rows):
             window = encoder.window(batch.slice(start, encoder.batch_rows), first + start)
-            yield window_scores(model.coef_, model.intercept_, window, model.layout == SPARSE, model.kernel)
+            yield window_scores(model.weights, model.intercept_, window, model.layout == SPARSE, model.row_map)
         first += batch.num_rows
 
 
@@ -180,6 +182,6 @@ class ShardScores:
             taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
                 self._rows += window.requested_rows
-                scores = window_scores(model.coef_, model.intercept_, window, self._sparse, model.kernel)
+                scores = window_scores(model.weights, model.intercept_, window, self._sparse, model.row_map)
                 block = ScoredBlock(scores, window)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

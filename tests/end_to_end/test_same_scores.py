@@ -48,9 +48,10 @@ def with_encoding(trained: Model, encoding: Encoding | None, layout: str, featur
     random = np.random.default_rng(features)
     return replace(
         trained,
-        coef_=random.normal(size=features),
+        weights=random.normal(size=features),
         intercept_=0.25,
         encoding=encoding,
+        row_map=None,
         settings=replace(trained.settings, layout=layout),
     )
 

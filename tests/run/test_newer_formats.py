@@ -34,7 +34,7 @@ def newer_cache(path: Path) -> None:
     data = path.read_bytes()
     size, written_as = cache._TAIL.itemsize, b"%d" % (cache.FORMAT + 1)
     tail = np.frombuffer(data[-size:], cache._TAIL).copy()
-    index_bytes = int(tail["messages"][0]) * cache._INDEX.itemsize
+    index_bytes = int(tail["slices"][0]) * cache._INDEX.itemsize
     index = np.frombuffer(data[-size - index_bytes : -size], cache._INDEX)
     tail["index_checksum"], tail["format"] = cache._of(index, written_as), written_as
     path.write_bytes(data[:-size] + tail.tobytes())
@@ -55,7 +55,7 @@ def test_every_file_of_a_run_is_refused_if_its_format_is_newer(subject: Subject)
     run = subject.new_run()
     for rows in (500, 1000):
         subject.start_or_resume(run, rows=rows)
-    sealed = sorted(run.glob("*.rows"))
+    sealed = sorted(run.glob("*.arrows"))
     assert [re.sub(r"-\d+", "", path.stem) for path in sealed] == [
         "catalog",
         "checkpoint",
@@ -94,13 +94,13 @@ def test_the_encoding_of_a_grown_table_is_refused_if_its_format_is_newer(tmp_pat
     streampgs.train(data, run=run, epochs=1, memory="60MB", sigma=1e-3)
     pq.write_table(table.append_column("y", table.column("x")), data / "1.parquet")
     streampgs.resume(run, epochs=2)
-    [grown] = run.glob("encoding-*.rows")
+    [grown] = run.glob("encoding-*.arrows")
     refused(grown, newer_sealed, lambda: streampgs.resume(run, epochs=3))
     refused(grown, newer_sealed, lambda: streampgs.evaluate(run, data))
 
 
 def test_a_file_without_a_format_or_of_an_older_one_is_refused(tmp_path: Path) -> None:
     for number in (None, seal.FORMAT - 1, "2", 2.5):
-        seal.write_sealed(tmp_path / "a.rows", iter(()), pa.schema({}), {"format": number})
+        seal.write_sealed(tmp_path / "a.arrows", iter(()), pa.schema({}), {"format": number})
         with pytest.raises(RunError, match=rf"is of format {number!r}; this version reads format {seal.FORMAT}"):
-            seal.read_sealed(tmp_path / "a.rows")
+            seal.read_sealed(tmp_path / "a.arrows")
