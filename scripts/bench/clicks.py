@@ -8,7 +8,7 @@ The rows are those of `scripts.bench.click_log`. Each tool trains in a process o
 - Vowpal Wabbit from its text, whose writing is not counted; -b 20, so that as many features as ours fit
 - scikit-learn's FeatureHasher and SGDClassifier.partial_fit, fed by pyarrow in batches, on the first rows only: it is slow
 
-Prints a Markdown table. Vowpal Wabbit comes with `pip install streampgs[bench]`.
+Prints a Markdown table. `pip install streampgs[bench]` installs Vowpal Wabbit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ user and run by another, often on a file system that is read-only. So all folder
 the first that allows it, or nowhere.
 
 Numba's own keys contain the pickled functions that a loop closes over. Pickles of one function may differ between two
-processes, and then the second one compiles what is already there. Here, functions are described by their names and contents.
+processes, and then the second one compiles again. Here, functions are described by their names and contents.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A block is a head, which says what follows, and a section for each array. Most entries of ordinary tables are one of a few
 thousand pairs of an index and a value, so an entry is kept as the number of its pair. If no column of dense rows has more
-than 256 different values, the numbers count within the column. What is mostly the same in all rows is compressed. Unpacking takes
+than 256 different values, the numbers count within the column. Arrays that are nearly the same in all rows are compressed. Unpacking takes
 a fraction of the time of decoding.
 """
 
