@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streampgs.base.checks import encode
 from streampgs.base.errors import DataError, OptionError
-from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.data.budget import choose_sizes, group_sizes, memory_to_decode
 from streampgs.data.open import OpenTable, columns_of, open_table
 from streampgs.data.refresh import retired_shards
 from streampgs.data.sampling import sampled_labels
@@ -24,7 +24,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 from streampgs.model.l1_path import draw_path, path_of
 from streampgs.model.model import Model, model_of
-from streampgs.options.commands import EncodingOptions, InspectOptions, ModelOptions, Resources
+from streampgs.options.commands import DEFAULT_MEMORY, EncodingOptions, InspectOptions, ModelOptions, Resources
 from streampgs.options.fields import build
 from streampgs.options.solvers import solver_of
 from streampgs.order.cursor import Arrival, Cursor
@@ -203,6 +203,8 @@ def inspect_data(
         shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
         catalog = Catalog(shards)
         groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
+        if resources.budget == DEFAULT_MEMORY:
+            resources = replace(resources, memory=max(DEFAULT_MEMORY, memory_to_decode(table.decoder_bytes)))
         sizes = choose_sizes(groups, resources, table.decoder_bytes)
         schedule = Schedule(0, groups, sizes)
         arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)

@@ -2,8 +2,8 @@
 
 A block is a head, which says what follows, and a section for each array. Most entries of ordinary tables are one of a few
 thousand pairs of an index and a value, so an entry is kept as the number of its pair. If no column of dense rows has more
-than 256 different values, the numbers count within the column. Arrays that are nearly the same in all rows are compressed. Unpacking takes
-a fraction of the time of decoding.
+than 256 different values, the numbers count within the column. Arrays that are nearly the same in all rows are compressed.
+Unpacking takes a fraction of the time of decoding.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.rows import Ints, RowBlock
 from streampgs.formats.format import Bytes
+from streampgs.kernels.jit import frozen
 from streampgs.kernels.pairs_loop import MOST_PAIRS, look_up_pairs, number_pairs
 from streampgs.kernels.rows import Rows
 
@@ -88,8 +89,9 @@ def unpacked(data: Bytes, room: Callable[[int], Bytes]) -> RowBlock:
     np.cumsum(lengths_of(data), out=bounds[1:])
     indices, values = (_read(data, head, name) if _has(head, name) else None for name in ("indices", "values"))
     if _has(head, "codes"):
-        codes, pair_indices = _read(data, head, "codes"), _read(data, head, "pair_indices")
-        pair_values = _read(data, head, "pair_values")
+        codes, pair_indices, pair_values = (
+            frozen(_read(data, head, name)) for name in ("codes", "pair_indices", "pair_values")
+        )
         values = room(4 * len(codes)).view(np.float32)
         bits = values.view(np.uint32)
         if codes.dtype == np.uint8:
@@ -118,7 +120,7 @@ def _as_pairs(indices: Array | None, values: Array | None, width: int | None) ->
     """Entries as numbers of pairs; None: there are too many different ones, or they are not of the usual types."""
     if values is None or values.dtype != np.float32 or (indices is not None and indices.dtype != np.int32):
         return None
-    bits = np.ascontiguousarray(values).view(np.uint32)
+    bits = frozen(np.ascontiguousarray(values).view(np.uint32))
     if indices is not None:
         numbers = np.ascontiguousarray(indices).view(np.uint32)
     else:
@@ -128,7 +130,7 @@ def _as_pairs(indices: Array | None, values: Array | None, width: int | None) ->
         size = min(most, len(bits))
         table = np.zeros(1 << (2 * min(size, MOST_PAIRS) + 1).bit_length(), np.uint32)
         pairs, codes = np.empty(size, np.uint64), np.empty(size, np.uint16)
-        pairs = pairs[: number_pairs(numbers[:size], bits[:size], table, pairs, codes)]
+        pairs = pairs[: number_pairs(frozen(numbers[:size]), bits[:size], table, pairs, codes)]
         if 2 * size + entry_bytes * len(pairs) >= entry_bytes * size:
             return None
     found = {"pair_indices": (pairs >> np.uint64(32)).astype(np.uint32), "pair_values": pairs.astype(np.uint32)}

@@ -48,7 +48,7 @@ from streampgs.run.report import Session, StopRequest
 from streampgs.run.spool import rows_in_spool
 from streampgs.run.standard_input import largest_batch
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, with_cache
+from streampgs.table.catalog import Catalog, packed_bytes, with_cache
 
 OWN_CACHE = "cache"
 """The folder of the cache in the folder of a run."""
@@ -152,8 +152,9 @@ def start_on_shards(
         _make_cache(resources.cache)
     cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else OWN_CACHE
     cache_limit = 0 if in_memory else resources.cache_limit
-    shards, cached_bytes = with_cache(opened.catalog.shards, 0, cache_limit if cache else 0)
+    shards, _ = with_cache(opened.catalog.shards, 0, cache_limit if cache else 0)
     if cache is not None and limits.epochs != 1:
+        cached_bytes = sum(packed_bytes(shard) for shard in shards if shard.cached)
         _refuse_full_disk(cached_bytes, resources.cache or folder.path)
     catalog = Catalog(shards)
     refuse_too_large_table(catalog, options, resources)
@@ -233,7 +234,7 @@ def _refuse_full_disk(cached_bytes: int, place: Path) -> None:
     free = shutil.disk_usage(place).free
     if cached_bytes > free:
         raise RunError(
-            f"the decoded rows take about {sized(cached_bytes)} on disk, and {sized(free)} are free in '{place}'",
+            f"the decoded rows may take {sized(cached_bytes)} on disk, and {sized(free)} are free in '{place}'",
             "name a larger disk with `--cache DIR`; or cache less with `--cache-limit SIZE` or nothing with --no-cache: the "
             "other row groups are then decoded in every epoch, and their rows are mixed less finely",
         )

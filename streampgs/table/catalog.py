@@ -447,6 +447,11 @@ def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int | No
     return marked, cached_bytes
 
 
+def packed_bytes(shard: Shard) -> int:
+    """About the bytes of its rows in the cache, which is seldom more than twice as large as the file."""
+    return min(decoded_bytes(shard), 2 * shard.fingerprint.size)
+
+
 def decoded_bytes(shard: Shard) -> int:
     """Approximate bytes of the needed columns, decoded."""
     entry_bytes = 8 if shard.layout.kind == "sparse" else 4
