@@ -166,7 +166,10 @@ def main() -> None:
             ("FeatureHasher + SGDClassifier", sklearn_rows, lambda: scikit_learn(train, test, sklearn_rows)),
         ):
             seconds, memory, loss = measure()
-            print(f"| {name} | {rows:,} | {seconds:.1f} | {rows / seconds:,.0f} | {loss:.4f} | {memory:,.0f} |", flush=True)
+            print(
+                f"| {name} | {rows:,} | {seconds:.1f} | {rows / seconds:,.0f} | {loss:.4f} | {memory:,.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
