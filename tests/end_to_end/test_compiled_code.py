@@ -72,6 +72,21 @@ def test_code_is_read_from_every_folder_and_written_to_the_first_that_allows_it(
     assert (_NamedCodeFile("loop").load("key"), len(missed)) == (None, 2)
 
 
+def test_a_small_parquet_file_is_opened_without_compiling(tables: Tables, tmp_path: Path) -> None:
+    path = next(tables.path("regression", "parquet").glob("*.parquet"))
+    opened = "import sys; from streampgs.formats.registry import open_shard; print(len(open_shard(sys.argv[1]).group_rows([])))"
+    done = subprocess.run(
+        [sys.executable, "-c", opened, path],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert int(done.stdout) > 0
+    assert not [*tmp_path.rglob("*.nbc")]
+
+
 def _loop_that_closes_over(factor: float) -> Callable[[], Callable[[float], float]]:
     def inner(number: float) -> float:
         return factor * number

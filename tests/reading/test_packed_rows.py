@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streampgs.encoding.rows import RowBlock
 from streampgs.kernels.pairs_loop import MOST_PAIRS, look_up_pairs, number_pairs
-from streampgs.reading.packed_rows import lengths_of, packed, unpacked
+from streampgs.kernels.rows import Rows
+from streampgs.reading.packed_rows import lengths_of, packed, packed_row_bytes, unpacked
 from streampgs.reading.reused import Scratch
 
 NONE = np.empty(0)
@@ -94,6 +95,19 @@ def test_rows_of_few_different_entries_take_few_bytes():
     assert len(packed(sparse)[0]) < 1_000 * (2 * 40 + 4) + 2_000 * 8
     pixels = block_of(np.full(1_000, 64), None, draw.binomial(1, 0.1, 64_000).astype(np.float32), width=64)
     assert len(packed(pixels)[0]) < 1_000 * 64 // 4
+
+
+def test_bytes_in_the_cache_are_told_by_rows_in_memory():
+    """In a window the rows may lie in any order."""
+    draw = np.random.default_rng(0)
+    indices, labels = draw.integers(0, 500, (300, 20)).astype(np.int32), draw.integers(0, 2, 300) * 1.0
+    places = draw.permutation(300)
+    starts = 20 * places
+    laid_out = np.empty_like(indices)
+    laid_out[places] = indices
+    rows = Rows(starts, starts + 20, laid_out.ravel().view(np.uint32), np.ones(6_000, np.float32), labels)
+    block = block_of(np.full(300, 20), indices.ravel(), np.ones(6_000, np.float32), labels=labels[:, np.newaxis])
+    assert packed_row_bytes(rows) == len(packed(block)[0]) / 300
 
 
 def test_rows_of_different_entries_are_kept_as_they_are():
