@@ -34,10 +34,10 @@ def first_numbering(form: RowForm, window: Rows) -> Numbering | None:
     needs, inputs = SOLVERS[form.options.solver].needs, max(form.feature_count or 0, window.features)
     if form.layout != SPARSE or needs.columns or needs.feature_count or inputs < _FEWEST_FEATURES:
         return None
-    found = Numbering(inputs)
-    found.taken(window.at(slice(0, len(window) // 2)))
+    found, middle = Numbering(inputs), len(window) // 2
+    found.taken(window.at(slice(0, middle)))
     half = found.width
-    found.taken(window)
+    found.taken(window.at(slice(middle, None)))
     found.growth = math.log2(found.width / half) if half else 1.0
     return found if found.width <= _SHOWN_OF_NUMBERED * inputs else None
 
