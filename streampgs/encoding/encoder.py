@@ -28,10 +28,20 @@ from streampgs.encoding.kinds.kind import (
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.rows import RowBlock, checked_rows
-from streampgs.kernels.encoder_loop import assembled_rows, rows_from_columns, side_by_side
+from streampgs.kernels.encoder_loop import assembled_rows, codes_of_places, rows_from_columns, side_by_side, standardize
 from streampgs.kernels.hashing import NO_CODE
+from streampgs.kernels.jit import frozen
 
 _LINE_PADDING = 16  # lines a power of two apart would all use the same cache lines
+
+
+def warm_up(encoding: Encoding) -> None:
+    """Compile the loops that encoding needs, or load them from their cache: tables and samples have different types."""
+    numbers, nulls = frozen(np.empty(0)), frozen(np.empty(0, np.bool_))
+    standardize(numbers, nulls, 0.0, 1.0, 1.0, np.empty(0, np.float32), np.empty(0, np.uint8))
+    if of_family(encoding.columns, CodeKind):
+        codes, places = np.empty(0, np.uint32), frozen(np.empty(0, np.int32))
+        codes_of_places(codes, places, nulls, np.uint32(0), codes)
 
 
 class Encoder:

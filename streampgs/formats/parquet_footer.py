@@ -31,18 +31,24 @@ _NO_GROUPS, _ONE_GROUP = bytes([footer_loop.STRUCT]), bytes([1 << 4 | footer_loo
 
 
 class _Walk:
-    """Runs the loops over so many bytes: as plain Python if there are few of them, with all that came before."""
+    """Runs the loops over so many bytes of a footer: as plain Python if there are few of them, with all that came before."""
 
     def __init__(self, size: int) -> None:
         global _plain_bytes_left
         self._is_plain = size <= _plain_bytes_left
-        _plain_bytes_left -= size if self._is_plain else 0
+        _plain_bytes_left = max(0, _plain_bytes_left - size)
+        if not _plain_bytes_left:  # compiled now: memory is forecast when all footers have been read
+            footer_loop.hide_size_statistics(np.zeros(1, np.uint8))
 
     def __call__(self, loop: Callable[..., Any], *arguments: Any) -> Any:
-        if not self._is_plain:
-            return loop(*arguments)
-        with np.errstate(over="ignore"):
-            return getattr(loop, "py_func", loop)(*arguments)
+        return _called(loop, self._is_plain, *arguments)
+
+
+def _called(loop: Callable[..., Any], is_plain: bool, *arguments: Any) -> Any:
+    if not is_plain:
+        return loop(*arguments)
+    with np.errstate(over="ignore"):
+        return getattr(loop, "py_func", loop)(*arguments)
 
 
 def encrypted(path: ShardPath) -> DataError:
@@ -72,7 +78,8 @@ class FooterMap:
             parts.append((int(self.starts[group]), int(self.starts[group + 1])))
         head, tail, *groups = file.read_all([(stop - start, start) for start, stop in parts])
         group_bytes = np.frombuffer(bytearray(b"".join(groups)), np.uint8)
-        reason = _Walk(len(group_bytes))(footer_loop.hide_size_statistics, group_bytes) if groups else 0
+        is_plain = _plain_bytes_left > 0
+        reason = _called(footer_loop.hide_size_statistics, is_plain, group_bytes) if groups else 0
         if reason:
             raise Damaged(footer_loop.REASONS[int(reason)])
         footer = head + (_ONE_GROUP if groups else _NO_GROUPS) + group_bytes.tobytes() + tail

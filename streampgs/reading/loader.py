@@ -22,12 +22,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.base.errors import DataError, OptionError, StreampgsError
+from streampgs.encoding import encoder
+from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import FEATURES_NULL, RowBlock
 from streampgs.formats.format import Damaged
 from streampgs.kernels.randomness import checksum, shuffled
 from streampgs.kernels.rows import Rows, joined
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
+from streampgs.reading import packed_rows
 from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
 from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decode import Group
@@ -111,6 +114,10 @@ class WindowFiller:
         shuffled(np.uint64(0), 0)
         checksum(np.empty(0, np.uint8))
         self._placer.warm_up()
+        if self.cache is not None:
+            packed_rows.warm_up()
+        if isinstance(self.rules.columns.encoding, Encoding):
+            encoder.warm_up(self.rules.columns.encoding)
 
     def close(self) -> None:
         while self._ahead:

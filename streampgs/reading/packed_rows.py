@@ -30,7 +30,7 @@ _HEAD = np.dtype([("rows", "<i8"), ("labels", "<i8"), ("width", "<i8"), ("sectio
 _ALIGNMENT = 8
 _NARROW = {"i": (np.uint8, np.uint16, np.uint32), "f": (np.uint8, np.float32), "u": ()}
 _PROBED_ENTRIES = 1 << 12
-_MEASURED_ROWS = 1 << 12
+_MEASURED_ROWS, _MEASURED_ENTRIES = 1 << 12, 1 << 18
 _NO_NUMBERS = np.empty(0, np.uint32)
 
 
@@ -59,9 +59,17 @@ def packed(block: RowBlock) -> tuple[bytes, int]:
     return b"".join(parts), len(parts[0]) + (len(parts[1]) if block.width is None else 0)
 
 
+def warm_up() -> None:
+    """Compile the loops that packing needs, or load them from their cache."""
+    numbers, codes = np.zeros(1, np.uint32), np.zeros(1, np.uint16)
+    number_pairs(frozen(numbers), frozen(numbers), np.zeros(2, np.uint32), np.empty(1, np.uint64), codes)
+    look_up_pairs(frozen(codes), frozen(numbers), frozen(numbers), numbers.copy(), numbers.copy())
+
+
 def packed_row_bytes(rows: Rows) -> float:
     """About how many bytes a row takes, by some of these rows."""
-    some = rows.at(slice(0, _MEASURED_ROWS))
+    reach = np.cumsum(rows.stops[:_MEASURED_ROWS] - rows.starts[:_MEASURED_ROWS])
+    some = rows.at(slice(0, max(1, int(np.searchsorted(reach, _MEASURED_ENTRIES)))))
     lengths = some.stops - some.starts
     bounds = np.zeros(len(some) + 1, np.int64)
     np.cumsum(lengths, out=bounds[1:])

@@ -15,6 +15,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.scales import LARGEST_NUMBER
+from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.options.commands import Limits, ModelOptions
 from streampgs.options.fields import options_of
@@ -45,8 +46,7 @@ def _data_choices(data: ShardInput, models: Models, window: Window) -> dict[str,
     left = None
     if record.limits.epochs is not None and table.cursor.part == 0:  # the passes of an update visit the same rows again
         left = max(record.limits.epochs, owed_until(table.cursor)) - table.cursor.epoch
-    row_bytes = packed_row_bytes(window) if models.maps.kernel is None else None
-    cache = _cache_choice(table.used, record.cache, left, row_bytes)
+    cache = _cache_choice(table.used, record.cache, left, window if models.maps.kernel is None else None)
     return {**size, "window": _window_choice(table.schedule, window), "cache": cache}
 
 
@@ -300,9 +300,9 @@ def _shortened(names: Iterable[str]) -> str:
     return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
 
 
-def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, row_bytes: float | None) -> str:
-    """`row_bytes`: of a row in the cache, if it is known."""
-    decoded_choice = _decoded_choice(catalog, folder, epochs_left, row_bytes)
+def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, rows: Rows | None) -> str:
+    """`rows`: some rows as the cache has them, if there are any."""
+    decoded_choice = _decoded_choice(catalog, folder, epochs_left, rows)
     if not catalog.remote:
         return decoded_choice
     size = sum(remote.size for remote in catalog.remote)
@@ -311,7 +311,7 @@ def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None,
     return f"{copies}; {decoded_choice}" if decoded else copies
 
 
-def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, row_bytes: float | None) -> str:
+def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None, rows: Rows | None) -> str:
     decoded = sum(shard.decoded for shard in catalog.shards)
     kept = sum(shard.cached for shard in catalog.shards)
     if not decoded:
@@ -321,9 +321,11 @@ def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | Non
     if epochs_left == 1:
         return "not needed: this is the last epoch"
     text = f"{kept} of {counted(decoded, 'shard')}: decoded once, into {folder}"
-    if row_bytes is None:
+    if rows is None:
         return text
-    return f"{text} (about {sized(row_bytes * sum(shard.rows for shard in catalog.shards if shard.cached))})"
+    return (
+        f"{text} (about {sized(packed_row_bytes(rows) * sum(shard.rows for shard in catalog.shards if shard.cached))})"
+    )
 
 
 def memory_choice(forecast: Forecast) -> str:

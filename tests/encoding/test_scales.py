@@ -12,8 +12,10 @@ import pytest
 
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.rows import RowBlock, joined
+from streampgs.encoding.rows import joined
 from streampgs.encoding.scales import LARGEST_NUMBER
+from streampgs.reading.packed_rows import packed, unpacked
+from streampgs.reading.reused import Scratch
 from tests.encoding.test_learning import column_of_scale, matrix_of, taught
 
 ROWS = 400
@@ -132,6 +134,5 @@ def test_rows_with_clipped_values_are_marked_wherever_they_go() -> None:
     whole = joined([cut, block])
     assert np.flatnonzero(whole.clipped).tolist() == [4, 8, 13]
     assert whole.examples == {"y": (4, -1e9), "x": (8, 55.0)}
-    batch = block.to_batch()
-    kept = RowBlock.of_columns(dict(zip(batch.schema.names, batch.columns, strict=True)))
+    kept = unpacked(np.frombuffer(packed(block)[0], np.uint8), Scratch().take)
     assert kept.clipped.tolist() == block.clipped.tolist()

@@ -16,6 +16,7 @@ from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, arrays_of, is_there
 from streampgs.kernels.encoder_loop import codes_of_places
+from streampgs.kernels.jit import frozen
 from streampgs.options.commands import EncodingOptions
 
 _NO_NULLS = np.empty(0, np.bool_)
@@ -45,11 +46,10 @@ class Category(CodeKind):
             dictionary, codes = array.dictionary, _coded(book, column.name, types.plain(array.dictionary))
             kept[column.name] = (dictionary, codes)
         nulls, places = types.nulls_of(array.indices), types.raw_values(array.indices)
+        nulls = _NO_NULLS if nulls is None else nulls
+        places = places if places.dtype == np.int32 else places.astype(np.int64)
         found = np.empty(len(array), np.uint32)
-        codes_of_places(
-            codes, places if places.dtype == np.int32 else places.astype(np.int64), _NO_NULLS if nulls is None else nulls,
-            np.uint32(book.null_code(column.name)), found,
-        )  # fmt: skip
+        codes_of_places(codes, frozen(places), frozen(nulls), np.uint32(book.null_code(column.name)), found)
         return found
 
     def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:

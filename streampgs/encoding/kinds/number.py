@@ -14,6 +14,7 @@ from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, RowMarks, arrays_of, matches
 from streampgs.encoding.scales import LARGEST_NUMBER, standard
 from streampgs.kernels.encoder_loop import standardize
+from streampgs.kernels.jit import frozen
 from streampgs.options.commands import EncodingOptions
 
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
@@ -55,7 +56,7 @@ class Number(NumberKind):
         # Rows are checked for infinity and NaN where they are placed.
         with np.errstate(over="ignore", invalid="ignore"):
             if column.scale:
-                self._standardize(column, np.asarray(values, np.float64), nulls, out[:, 0], marks)
+                self._standardize(column, frozen(np.asarray(values, np.float64)), nulls, out[:, 0], marks)
             else:
                 out[:, 0] = values
             for number, period in enumerate(CYCLES.values() if column.cyclic else ()):
@@ -77,7 +78,7 @@ class Number(NumberKind):
     ) -> None:
         no_row_is_null = np.empty(0, np.bool_)
         first = standardize(
-            values, no_row_is_null if nulls is None else nulls, column.centre[0], column.scale[0], LARGEST_NUMBER,
+            values, frozen(no_row_is_null if nulls is None else nulls), column.centre[0], column.scale[0], LARGEST_NUMBER,
             out, marks.clipped,
         )  # fmt: skip
         if first < len(values):
