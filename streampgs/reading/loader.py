@@ -10,12 +10,10 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +43,6 @@ from streampgs.table.layout import SPARSE
 Ints = NDArray[np.int64]
 _SAMPLED_BLOCK_BYTES = 1 << 18
 _LOOK_UP_SECONDS = 0.05
-_FEWEST_SHARED = 8  # blocks
-_HELPER_NAME = "streampgs-placer"
 
 
 @dataclass
@@ -74,13 +70,6 @@ class _Filling:
     blocks: list[tuple[Block, _Part]]
 
 
-class _Hands(NamedTuple):
-    """What one thread needs to place rows."""
-
-    scratch: Scratch
-    placer: RowPlacer
-
-
 class WindowFiller:
     def __init__(
         self,
@@ -98,11 +87,8 @@ class WindowFiller:
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
         self._copies = copies
-        self._hands, self._other_hands = (
-            _Hands(Scratch(), RowPlacer(rules, None if self.sparse else 0)) for _ in range(2)
-        )
-        self._scratch, self._placer = self._hands
-        self._helper = ThreadPoolExecutor(1, _HELPER_NAME)
+        self._scratch = Scratch()
+        self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
         self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
         self._ahead: dict[Cursor, _Filling] = {}
@@ -123,7 +109,6 @@ class WindowFiller:
         while self._ahead:
             self._ahead.popitem()[1].decoding.end()
         self._decoders.close()
-        self._helper.shutdown()
         self.blocks.close()
         if self._copies is not None:
             self._copies.close(waiting=False)  # a checkpoint may be due while a store does not answer
@@ -169,7 +154,9 @@ class WindowFiller:
                         found.add(decoded.result(_LOOK_UP_SECONDS))
                         break
             meanwhile()
-            self._place_all(filling.blocks, memory.window, found)
+            for block, part in filling.blocks:
+                self.blocks.check_stop()
+                self._place(block, part, memory.window, found)
         finally:
             filling.decoding.end()
         if filling.decoding.running and not self._ahead:
@@ -196,7 +183,7 @@ class WindowFiller:
             memory.window.number_rows = partial(np.arange, first + block.start, first + block.stop)
             self._lay_out([part], memory)
             found = Found()
-            self._place(block, part, memory.window, found, self._hands)
+            self._place(block, part, memory.window, found)
             yield memory.complete(found.largest_index + 1, found.dropped, found.counts())
 
     # Lengths and places of rows.
@@ -253,8 +240,7 @@ class WindowFiller:
             self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
         if self._width is None:
             self._width = next((width for source in sources for width in self._widths(source)), None)
-        for hands in (self._hands, self._other_hands):
-            hands.placer.width = self._width or 0  # None: no row has features yet
+        self._placer.width = self._width or 0  # None: no row has features yet
 
     def _widths(self, source: Block | Group) -> Iterator[int]:
         """Features of the first row that has any, block by block."""
@@ -273,35 +259,15 @@ class WindowFiller:
             block = source.source.rows(source.start, source.stop, self._scratch)
         yield block
 
-    def _place_all(self, blocks: list[tuple[Block, _Part]], rows: Rows, found: Found) -> None:
-        """In two threads, if there are many blocks. Faults are reported in the order of the blocks."""
-
-        def placed(some: list[tuple[Block, _Part]], hands: _Hands) -> Found:
-            here = Found()
-            for block, part in some:
-                self.blocks.check_stop()
-                self._place(block, part, rows, here, hands)
-            return here
-
-        shared = len(blocks) // 2 if len(blocks) >= _FEWEST_SHARED else 0
-        helping = self._helper.submit(placed, blocks[len(blocks) - shared :], self._other_hands) if shared else None
-        try:
-            found.add(placed(blocks[: len(blocks) - shared], self._hands))
-        finally:
-            if helping is not None:
-                wait([helping])
-        if helping is not None:
-            found.add(helping.result())
-
-    def _place(self, block: Block, part: _Part, rows: Rows, found: Found, hands: _Hands) -> None:
-        hands.scratch.reset()
+    def _place(self, block: Block, part: _Part, rows: Rows, found: Found) -> None:
+        self._scratch.reset()
         with self._naming_faults(block):
-            read = block.source.rows(block.start, block.stop, hands.scratch)
+            read = block.source.rows(block.start, block.stop, self._scratch)
         if read.indices is not None:
             assert part.lengths is not None
             if not np.array_equal(np.diff(read.bounds), part.lengths):
                 self._raise_changed(block)
-        hands.placer.place(read, part.slots, rows, block.group.origin(block.start), found)
+        self._placer.place(read, part.slots, rows, block.group.origin(block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:

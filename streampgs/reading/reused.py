@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import resource
-import threading
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import cast
 
@@ -14,37 +13,33 @@ from streampgs.base.files import Closable, Opened
 from streampgs.formats.format import Bytes
 
 # A window may mix hundreds of files: opening each again for its lengths and its rows would cost more than reading it.
-# At most this many stay open in each of two threads, and half of what the process may open.
-_OPEN_FILES = 512
-_THREADS = 2
+# At most this many stay open, and half of what the process may open.
+_OPEN_FILES = 1024
 
 
 class OpenFiles:
-    """The files that each thread used last. `drop` and `close` are called while no other thread reads."""
+    """The files used last; for one thread."""
 
     def __init__(self) -> None:
-        self._of_thread: dict[int, OrderedDict[Hashable, Closable]] = defaultdict(OrderedDict)
-        self._most = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (2 * _THREADS)))
+        self._files: OrderedDict[Hashable, Closable] = OrderedDict()
+        self._most = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
     def get(self, key: Hashable, open_file: Callable[[], Opened]) -> Opened:
-        files = self._of_thread[threading.get_ident()]
-        if key not in files:
-            while len(files) >= self._most:
-                files.popitem(last=False)[1].close()
-            files[key] = open_file()
-        files.move_to_end(key)
-        return cast(Opened, files[key])
+        if key not in self._files:
+            while len(self._files) >= self._most:
+                self._files.popitem(last=False)[1].close()
+            self._files[key] = open_file()
+        self._files.move_to_end(key)
+        return cast(Opened, self._files[key])
 
     def drop(self, key: Hashable) -> None:
         """Close a file if it is open: a deleted file takes space on the disk until it is closed."""
-        for files in self._of_thread.values():
-            if key in files:
-                files.pop(key).close()
+        if key in self._files:
+            self._files.pop(key).close()
 
     def close(self) -> None:
-        for files in self._of_thread.values():
-            while files:
-                files.popitem()[1].close()
+        while self._files:
+            self._files.popitem()[1].close()
 
 
 _ALIGNMENT = 64

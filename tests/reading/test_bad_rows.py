@@ -14,7 +14,6 @@ from streampgs.base.errors import DataError
 from streampgs.encoding import labels
 from streampgs.encoding import rows as row_layout
 from streampgs.kernels import placing_loop as row_loops
-from streampgs.reading import loader
 from streampgs.reading.bad_rows import REASONS, counts_by_name
 
 from .plain_reader import WRITERS, Setup, plain_window, rows_in
@@ -182,19 +181,3 @@ def test_bad_rows_are_skipped_and_counted_and_all_others_are_unchanged(tmp_path,
                 assert counts_by_name(window.counts.skipped) == {REASONS[case.reason][0]: len(bad)}
             else:  # they were counted then
                 assert not window.counts.skipped
-
-
-def test_of_many_bad_rows_always_the_same_is_named(tmp_path, monkeypatch):
-    """Two threads place the rows of a window with many blocks; one thread meets the blocks in their order."""
-    case = CASES["NaN label"]
-    write_rows(tmp_path / "data", case, set(range(0, ROWS, 4)), "arrow")
-
-    def named() -> str:
-        with setup_of(tmp_path, case, False, skip=False).reader() as reader, pytest.raises(DataError) as refused:
-            reader.first_window(0)
-        return refused.value.found
-
-    with monkeypatch.context() as alone:
-        alone.setattr(loader, "_FEWEST_SHARED", ROWS)
-        expected = named()
-    assert {named() for _ in range(20)} == {expected}
