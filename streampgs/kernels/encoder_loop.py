@@ -136,12 +136,17 @@ def standardize(values, nulls, centre, scale, largest, out, clipped):  # type: i
 
 @compiled
 def codes_of_places(codes, places, nulls, null_code, out):  # type: ignore[no-untyped-def]
-    """out[r] = codes[places[r]], the code of null where a row is null; an empty `nulls`: no row is."""
+    """out[r] = codes[places[r]], the code of null where a row is null; an empty `nulls`: no row is. Returns whether all
+    places are there."""
+    sound = True
     for r in range(places.size):
         if nulls.size and nulls[r]:
             out[r] = null_code
-        else:
+        elif 0 <= places[r] < codes.size:
             out[r] = codes[places[r]]
+        else:
+            sound = False
+    return sound
 
 
 @compiled

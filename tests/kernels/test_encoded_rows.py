@@ -282,5 +282,11 @@ def test_the_codes_of_places_have_one_for_null(places, wide):
     codes, out = np.array([5, 6, 7, 8], np.uint32), np.zeros(len(places), np.uint32)
     filled = np.array([99 if place is None else place for place in places], np.int64 if wide else np.int32)
     nulls = np.array([place is None for place in places] if None in places else [], np.bool_)
-    codes_of_places(codes, filled, nulls, np.uint32(42), out)
+    assert codes_of_places(codes, filled, nulls, np.uint32(42), out)
     assert out.tolist() == [42 if place is None else codes[place] for place in places]
+
+
+@pytest.mark.parametrize("place", [-1, 4])
+def test_places_beyond_a_dictionary_are_found(place):
+    places, out = np.array([0, place], np.int32), np.zeros(2, np.uint32)
+    assert not codes_of_places(np.arange(4, dtype=np.uint32), places, np.array([], np.bool_), np.uint32(42), out)

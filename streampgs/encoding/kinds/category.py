@@ -49,7 +49,8 @@ class Category(CodeKind):
         nulls = _NO_NULLS if nulls is None else nulls
         places = places if places.dtype == np.int32 else places.astype(np.int64)
         found = np.empty(len(array), np.uint32)
-        codes_of_places(codes, frozen(places), frozen(nulls), np.uint32(book.null_code(column.name)), found)
+        if not codes_of_places(codes, frozen(places), frozen(nulls), np.uint32(book.null_code(column.name)), found):
+            raise pa.ArrowInvalid(f"column '{column.name}' refers to a value that its dictionary does not have")
         return found
 
     def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
