@@ -145,14 +145,16 @@ class Interrupter:
             self.struck["cache deleted"] += 1
 
     def _signalled(self, words: list[str], kind: str) -> str:
-        process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(self.chance.uniform(0.2, 1.6))
-        process.send_signal(getattr(signal, kind))
-        code = process.wait()
-        if code == 0:
-            return "finished first"
-        if code not in (130, 143, -signal.SIGKILL, -signal.SIGINT, -signal.SIGTERM):
-            raise SystemExit(f"{' '.join(words)} ended with {code} after {kind}")
+        with tempfile.TemporaryFile() as told:
+            process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=told)
+            time.sleep(self.chance.uniform(0.2, 1.6))
+            process.send_signal(getattr(signal, kind))
+            code = process.wait()
+            if code == 0:
+                return "finished first"
+            if code not in (130, 143, -signal.SIGKILL, -signal.SIGINT, -signal.SIGTERM):
+                told.seek(0)
+                raise SystemExit(f"{' '.join(words)} ended with {code} after {kind}:\n{told.read().decode()}")
         return kind
 
     def __str__(self) -> str:
