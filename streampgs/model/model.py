@@ -50,7 +50,7 @@ class Model:
     threshold: float | None = None
     """The probability from which on the positive class of two is predicted; None: a score above 0."""
     row_map: RowMap | None = None
-    """It maps rows of features to rows of what has the weights; None: the features have them."""
+    """It maps the features of rows to the kernel features or numbers that have the weights; None: the features have them."""
 
     @staticmethod
     @python_errors

@@ -98,7 +98,7 @@ def test_rows_of_few_different_entries_take_few_bytes():
 
 
 def test_bytes_in_the_cache_are_told_by_rows_in_memory():
-    """In a window the rows may lie in any order."""
+    """The rows of a window are in any order in memory."""
     draw = np.random.default_rng(0)
     indices, labels = draw.integers(0, 500, (300, 20)).astype(np.int32), draw.integers(0, 2, 300) * 1.0
     places = draw.permutation(300)

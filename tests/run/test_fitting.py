@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -72,6 +73,16 @@ def test_a_run_in_a_small_container_has_a_small_window(tmp_path, monkeypatch):
     assert windows[64_000] == windows[2_048] > windows[400]
     # The window of the large machine is recorded: it needs as much memory on the small one, which is there.
     assert streampgs.resume(tmp_path / "64000", epochs=2).rows == 2 * ROWS
+
+
+def test_training_uses_the_memory_that_decoding_needs_and_tells_the_size_of_the_cache(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fitting, "memory_to_decode", lambda size: DEFAULT_MEMORY + size)
+    table = pa.table({"x": np.arange(ROWS) % 7.0, "label": np.arange(ROWS) % 2})
+    pq.write_table(table, tmp_path / "data.parquet")
+    streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", sigma=1e-3, epochs=2)
+    assert "note: decoding a row group takes" in capsys.readouterr().err
+    told = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert re.search(r"1 of 1 shard: decoded once, into [^\"]*cache \(about [\d.]+ [kM]?B\)", told), told
 
 
 # Too large.
