@@ -76,6 +76,12 @@ class MemorySource:
         """The cursor says everything."""
 
 
+def first_epoch(rows: Rows, seed: int) -> Window:
+    """All rows of a table, once."""
+    cursor, key = Cursor(()), np.uint64(key_of(seed, "rows in memory", 0))
+    return window_of(rows, shuffled(key, len(rows)), WindowSpan(cursor, replace(cursor, epoch=1), int(key)))
+
+
 def window_of(rows: Rows, order: NDArray[np.int64], span: WindowSpan) -> Window:
     """Rows in the order of their visits; they may come several times."""
     visits = rows.at(order)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from streampgs.base.errors import DataError
 from streampgs.data.label_column import count_labels, first_place
-from streampgs.data.sampling import sampled_rows
+from streampgs.data.sampling import encoded_rows, sampled_rows
 from streampgs.data.selecting import (
     NOT_A_FEATURE,
     computed_labels,
@@ -23,12 +24,20 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.category import Category
-from streampgs.encoding.kinds.kind import Column
+from streampgs.encoding.kinds.kind import Arrays, Column
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
-from streampgs.encoding.learning import changed_shares, grown, learn, null_shares, text_of_nulls, with_values
+from streampgs.encoding.learning import (
+    changed_shares,
+    grown,
+    learn,
+    null_shares,
+    text_of_nulls,
+    with_straight_numbers,
+    with_values,
+)
 from streampgs.encoding.plan import (
     ONE_VALUE,
     Plan,
@@ -41,6 +50,7 @@ from streampgs.encoding.plan import (
 )
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
+from streampgs.kernels.rows import Rows
 from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import Columns, OtherType, find_layout, holds_only_features
@@ -48,6 +58,18 @@ from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
+
+
+RowsOf = Callable[[Encoding], Rows]
+"""Some rows of the sample, with labels, as an encoding has them."""
+Choose = Callable[[Encoding, Sequence[Arrays], ModelOptions, RowsOf], tuple[Encoding, list[str]]]
+"""From an encoding with curves, the sample that it was learned from, and the options: the encoding to use, and notes."""
+
+
+def without_curves(
+    encoding: Encoding, sample: Sequence[Arrays], options: ModelOptions, rows_of: RowsOf
+) -> tuple[Encoding, list[str]]:
+    return with_straight_numbers(encoding, sample), []
 
 
 @dataclass(kw_only=True)
@@ -104,9 +126,10 @@ def open_table(
     encoding_options: EncodingOptions,
     judging: bool = True,
     growing: bool = False,
+    choose: Choose = without_curves,
 ) -> OpenTable:
     """`judging`: read the labels, and refuse those that do not fit the loss; `growing`: leave out shards that are still
-    being written."""
+    being written; `choose`: decides whether numbers have curves."""
     located = located_shards(sources)
     if growing:
         located.paths = whole_shards(located.paths)
@@ -132,6 +155,12 @@ def open_table(
     encoding = _learned(plan, encoding_options, options, sample.batches, notes)
     if judging and encoding is not None:
         notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample.batches)
+    if encoding is not None and encoding.options.numbers == "auto":
+        columns = columns_of(options, encoding)
+        encoding, of_numbers = choose(
+            encoding, sample.batches, options, partial(encoded_rows, sample.batches, columns, options.classifies)
+        )
+        notes += of_numbers
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()

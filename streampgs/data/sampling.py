@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +14,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
+from streampgs.encoding.encoder import Encoder
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds.kind import Arrays, row_count
 from streampgs.encoding.plan import Plan
+from streampgs.encoding.rows import joined
 from streampgs.encoding.sizes import parts
 from streampgs.formats.registry import FORMATS
+from streampgs.kernels.rows import Rows
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import columns_of_batch, opened, raw_slices, refuse_long_rows
+from streampgs.reading.placing import targets_of
 from streampgs.stores.access import ASKERS
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns, is_needed
@@ -34,6 +41,7 @@ _MOST_CHUNKS = 1 << 10  # columns × groups: opening each takes as long as readi
 _BATCH_ROWS = 1 << 11
 _FIRST_LOOK_ROWS = 8
 _SMALL_ROWS, _JOINED_BATCHES = 256, 64
+_MOST_ENCODED, _MOST_ENTRIES = 1 << 14, 1 << 20
 
 # Labels.
 
@@ -173,6 +181,25 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
     for place, group in enumerate(chosen.tolist()):
         bytes_left -= _take_first_rows(sample, catalog, columns, group, each, bytes_left // (len(chosen) - place))
     return sample
+
+
+def encoded_rows(batches: Sequence[Arrays], columns: Columns, classifies: bool, encoding: Encoding) -> Rows:
+    """The usable rows of a sample that have labels; some of them, evenly from all its parts, if they are many."""
+    encoder, parts, rows = Encoder(encoding), [], sum(map(row_count, batches))
+    share = min(1.0, _MOST_ENCODED / max(1, rows), _MOST_ENTRIES / max(1.0, rows * encoding.entries_per_row))
+    for batch in batches:
+        part = {name: array[: math.ceil(share * len(array))] for name, array in batch.items()}
+        block = encoder.encode(part, row_count(part), columns.labelled, columns.weight, columns.offset).lasting()
+        parts.append(block)
+    block, faults = joined(parts), joined(parts).faults.copy()
+    targets, weights = targets_of(block, columns, classifies, columns.class_count, faults)
+    indices = np.empty(0, np.uint32) if block.indices is None else block.indices.view(np.uint32)
+    values = np.empty(0, np.float32) if block.values is None else block.values
+    features = encoding.features or int(indices.max(initial=0)) + 1
+    faults[np.searchsorted(block.bounds[1:], np.flatnonzero(~np.isfinite(values)), side="right")] = 1
+    starts, stops = block.bounds[:-1], block.bounds[1:]
+    found = Rows(starts, stops, indices, values, targets, weights, block.offsets, features=features)
+    return found.at(np.flatnonzero(faults == 0))
 
 
 def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArray[np.int64]) -> NDArray[np.int64]:

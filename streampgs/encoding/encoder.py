@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import Family, of_family
+from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.kind import (
     COMPACT,
     Arrays,
@@ -55,12 +56,15 @@ class Encoder:
         numbers = of_family(encoding.columns, NumberKind)
         self._compact = [(column, kind) for column, kind in numbers if kind.section == COMPACT]
         self._blocks = [(column, kind) for column, kind in numbers if kind.section != COMPACT]
+        self._curves = of_family(encoding.columns, Curve)
         self._coded = of_family(encoding.columns, CodeKind)
         self._bags = of_family(encoding.columns, BagKind)
         self._vectors = of_family(encoding.columns, Vector)
         self._indices: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._values: NDArray[np.float32] = np.empty(0, np.float32)
         self._lines: NDArray[np.float32] = np.empty((encoding.numbers, 0), np.float32)
+        self._knots: NDArray[np.uint32] = np.empty((len(self._curves), 0), np.uint32)
+        self._shares: NDArray[np.float32] = np.empty((len(self._curves), 0), np.float32)
         self._codes: NDArray[np.uint32] = np.empty((len(self._coded), 0), np.uint32)
         self._kept: dict[str, Any] = {}
 
@@ -103,13 +107,14 @@ class Encoder:
     def _bounded_entries(self, columns: Arrays, rows: int, marks: RowMarks) -> Entries:
         """The entries of this generation, without vectors."""
         lines, codes = self._filled_lines(columns, rows, marks), self._filled_codes(columns, rows)
+        knots, shares = self._filled_curves(columns, rows)
         bagged = joined(
             [kind.bag(self.encoding.book, column, array, marks) for column, kind, array in _there(self._bags, columns)]
         )
-        most = rows * (len(lines) + len(codes)) + len(bagged[1]) + 1
+        most = rows * (len(lines) + 2 * len(knots) + len(codes)) + len(bagged[1]) + 1
         if not self._reusing or len(self._indices) < most:
             self._indices, self._values = np.empty(most, np.uint32), np.empty(most, np.float32)
-        offsets = assembled_rows(rows, lines, codes, *bagged, self._indices, self._values)
+        offsets = assembled_rows(rows, lines, knots, shares, codes, *bagged, self._indices, self._values)
         found: Entries = (offsets, self._indices[: offsets[-1]], self._values[: offsets[-1]])
         for column, kind, array in _there(self._blocks, columns):
             block = np.empty((rows, column.width), np.float32)
@@ -144,6 +149,20 @@ class Encoder:
             own[:] = 0.0
         else:
             kind.fill(column, array, own, marks)
+
+    def _filled_curves(self, columns: Arrays, rows: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        """For each curve a line of the knots before the numbers, and one of the shares of the knots after them."""
+        if self._knots.shape[1] < rows:
+            self._knots = np.empty((len(self._curves), rows + _LINE_PADDING), np.uint32)
+            self._shares = np.empty(self._knots.shape, np.float32)
+        for place, (column, kind) in enumerate(self._curves):
+            array = types.leaf_if_there(columns, column.parts[0])
+            knots, shares = self._knots[place, :rows], self._shares[place, :rows]
+            if array is None:
+                knots[:] = NO_CODE
+            else:
+                kind.between(column, self.encoding.first_of[column.name], array, knots, shares)
+        return self._knots, self._shares
 
     def _filled_codes(self, columns: Arrays, rows: int) -> NDArray[np.uint32]:
         """A line for each column with one code a row."""

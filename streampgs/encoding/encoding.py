@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streampgs.base.checks import decode, require
 from streampgs.encoding.codebook import Codebook
 from streampgs.encoding.kinds import kind_of, of_family, work_by_column
-from streampgs.encoding.kinds.kind import COMPACT, LARGEST_FEATURE, Column, NumberKind, StringKind
+from streampgs.encoding.kinds.kind import COMPACT, LARGEST_FEATURE, Column, FixedKind, NumberKind, StringKind
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
 
@@ -61,7 +61,7 @@ class Encoding(Learned):
     def first_of(self) -> dict[str, int]:
         """The first feature of each column that has its own ones."""
         firsts, first = {}, 0
-        for column, _ in of_family(self.columns, NumberKind):
+        for column, _ in of_family(self.columns, FixedKind):
             firsts[column.name] = first
             first += column.width
         return firsts | {column.name: self.unbounded_first for column, _ in of_family(self.columns, Vector)}
@@ -74,7 +74,7 @@ class Encoding(Learned):
     @cached_property
     def hashed_first(self) -> int:
         """The first feature of strings."""
-        return sum(column.width for column, _ in of_family(self.columns, NumberKind))
+        return sum(column.width for column, _ in of_family(self.columns, FixedKind))
 
     @cached_property
     def unbounded_first(self) -> int:

@@ -16,6 +16,7 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.feature_names import MOST_COUNTED, KeyCounts, most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
+from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.kind import (
     LARGEST_FEATURE,
     Arrays,
@@ -50,7 +51,7 @@ def learn(
         )
     alone = len(plan.columns) == 1
     learned = [kind_of(column).learn(column, options, sample, alone) for column in plan.columns]
-    columns = tuple(sorted(learned, key=lambda column: kind_of(column).section))
+    columns = tuple(sorted((one for one in learned if one.width), key=lambda column: kind_of(column).section))
     encoding = Encoding(options, columns, plan.left_out, options.hash_bits or _USUAL_HASH_BITS)
     strings = bool(of_family(columns, StringKind))
     if strings and options.hash_bits is None:
@@ -73,6 +74,16 @@ def learn(
         bytes_per_row=sum(read_bytes(batch) for batch in sample) / rows,
         null_shares={name: share for name, share in null_shares(plan.columns, sample).items() if share},
     )
+
+
+def with_straight_numbers(encoding: Encoding, sample: Sequence[Arrays]) -> Encoding:
+    """The same without curves. `sample`: from which it was learned."""
+    curves = sum(column.width for column, _ in of_family(encoding.columns, Curve))
+    columns = tuple(column for column in encoding.columns if column.kind != Curve.name)
+    straight = replace(
+        encoding, columns=columns, options=replace(encoding.options, numbers="linear"), named=encoding.named - curves
+    )
+    return replace(straight, entries_per_row=_entries_per_row(straight, sample, sum(map(row_count, sample))))
 
 
 def grown(encoding: Encoding, plan: Plan, sample: Sequence[Arrays]) -> tuple[Encoding, dict[str, str]]:

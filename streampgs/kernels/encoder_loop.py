@@ -135,6 +135,27 @@ def standardize(values, nulls, centre, scale, largest, out, clipped):  # type: i
 
 
 @compiled
+def between_knots(values, nulls, knots, first, features, shares):  # type: ignore[no-untyped-def]
+    """features[r] = first + the place of the knot before values[r], and shares[r] how near it is to the next one, from 0 to
+    1. Values beyond the knots count as the last knot; null has no feature. An empty `nulls`: no row is null."""
+    last = knots.size - 1
+    for r in range(values.size):
+        if nulls.size and nulls[r]:
+            features[r] = _NONE
+            continue
+        low, high = 0, last
+        while low + 1 < high:
+            middle = (low + high) >> 1
+            if values[r] >= knots[middle]:
+                low = middle
+            else:
+                high = middle
+        share = (values[r] - knots[low]) / (knots[low + 1] - knots[low])
+        features[r] = first + np.uint32(low)
+        shares[r] = min(max(share, 0.0), 1.0) if share == share else np.nan
+
+
+@compiled
 def codes_of_places(codes, places, nulls, null_code, out):  # type: ignore[no-untyped-def]
     """out[r] = codes[places[r]], the code of null where a row is null; an empty `nulls`: no row is. Returns whether all
     places are there."""
@@ -179,14 +200,17 @@ def side_by_side(offsets, indices, values, more_offsets, more_indices, more_valu
 
 
 @compiled
-def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, out_values):  # type: ignore[no-untyped-def]
-    """Rows of three parts: numbers[f, r] as feature f, unless it is 0; codes[k, r] with value 1 or -1; and the entries of
-    a bag, [offsets[r], offsets[r + 1]) if there is one, whose indices are in the range of the codes.
+def assembled_rows(  # type: ignore[no-untyped-def]
+    rows, numbers, knots, shares, codes, offsets, indices, values, out_indices, out_values
+):
+    """Rows of four parts: numbers[f, r] as feature f, unless it is 0; 1 - shares[k, r] as feature knots[k, r], and shares[k, r]
+    as the next one; codes[k, r] with value 1 or -1; and the entries of a bag, [offsets[r], offsets[r + 1]) if there is one,
+    whose indices are in the range of the codes.
 
     Indices and values are written to `out_indices` and `out_values`, which are one longer than the longest result;
     returns the offsets.
     """
-    features, coded = numbers.shape[0], codes.shape[0]
+    features, curves, coded = numbers.shape[0], knots.shape[0], codes.shape[0]
     bagged = offsets.size > 1
     out_offsets = np.zeros(rows + 1, np.int64)
     bits = _table_bits(coded + (_longest(offsets) if bagged else 0))
@@ -198,6 +222,16 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
             out_indices[end] = np.uint32(f)
             out_values[end] = value
             end += value != 0.0  # the next value overwrites a 0
+        for k in range(curves):
+            if knots[k, r] == _NONE:
+                continue
+            share = shares[k, r]
+            out_indices[end] = knots[k, r]
+            out_values[end] = np.float32(1.0) - share
+            end += share != 1.0
+            out_indices[end] = knots[k, r] + np.uint32(1)
+            out_values[end] = share
+            end += share != 0.0
         first, cancelled = end, False
         for k in range(coded):
             code = codes[k, r]

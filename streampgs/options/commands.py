@@ -140,6 +140,9 @@ class EncodingOptions(Checked):
     standardize: str = option("auto", Choice(names=("auto", "on", "off")), DATA,
         "Center and scale numbers, measured on a sample, and clip them at 8 standard deviations. auto: always for columns "
         "of numbers, and for lists, maps and vectors where their scales differ widely, or from those of other columns.")
+    numbers: str = option("auto", Choice(names=("auto", "linear", "curves")), COMMON,
+        "linear: a number adds its weight times its value to the score. curves: it may also add any piecewise linear function "
+        "of its value. auto: curves if they predict other rows of a sample better.")
     null_flags: bool = option(False, Flag(), DATA, "Add a feature per column of numbers that marks nulls.")
     hash_bits: int | None = option(None,
         Number("BITS", 1, MOST_HASH_BITS, whole=True, remedy="20 bits are a million features"), DATA,
@@ -160,7 +163,7 @@ class EncodingOptions(Checked):
     @property
     def given(self) -> bool:
         """Whether they ask for something that rows of features cannot give."""
-        return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
+        return replace(self, standardize="auto", numbers="auto") != EncodingOptions() or self.standardize == "on"
 
 
 LabelType = Literal["boolean", "integer", "number", "string"]

@@ -47,6 +47,7 @@ from streampgs.run.record import RunRecord
 from streampgs.run.report import Session, StopRequest
 from streampgs.run.spool import rows_in_spool
 from streampgs.run.standard_input import largest_batch
+from streampgs.selection.representation import chosen_encoding
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, packed_bytes, with_cache
 
@@ -126,7 +127,7 @@ def open_shards(
     with decoding_within(in_opening(call.resources.budget)):
         if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, session.note, stop):
             raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
-        opened = open_table(sources, call.model, call.encoding, growing=is_growing)
+        opened = open_table(sources, call.model, call.encoding, growing=is_growing, choose=chosen_encoding)
     session.tell(opened.notes)
     refuse_remote(opened.catalog, run, call.resources)
     session.found.ignored_files = opened.located.ignored_with_reason()

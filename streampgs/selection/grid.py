@@ -20,7 +20,7 @@ from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, uncertified, untold
-from streampgs.selection.judge import is_one_of_classes, labels_for, warm_up_judge
+from streampgs.selection.judge import Judgement, is_one_of_classes, labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
 
@@ -171,6 +171,21 @@ def enter_other_sigmas(
     return leader
 
 
+def searched_loss(options: ModelOptions, window: Window, layout: str) -> float:
+    """The loss of the best candidate, on rows of the window that it was not trained on."""
+    rows, targets, features = len(window), targets_of(options), window.features
+
+    def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
+        return candidates_of(_as_for(sample, rows, options), window, layout, sample, features, judged_on)
+
+    search = _search(Race(Lanes()), options, window, features, targets, candidates_for, untold)
+    assert search is not None, "the value of sigma is not known"
+    tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), search.targets)
+    lanes = adapted(tried, window)
+    by_loss = _compared_by_loss(search, lanes)
+    return min(one.loss if by_loss else one.merit for one in _finalists(search, lanes).values())
+
+
 def _begin(
     race: Race, options: ModelOptions, candidates: Sequence[LaneSpec], targets: Sequence[Target], rows_done: int
 ) -> None:
@@ -217,11 +232,19 @@ def _lane_bytes(options: ModelOptions) -> int:
 
 def _best_of(race: Race, search: CrossValidation, tried: Sequence[LaneSpec]) -> int:
     """The number of the best candidate; the race is over."""
+    by_loss = _compared_by_loss(search, tried)
+    return race.settle(_finalists(search, tried), search.judged, by_loss)
+
+
+def _finalists(search: CrossValidation, tried: Sequence[LaneSpec]) -> dict[int, Judgement]:
     count = len(search.targets)
+    candidates = [tried[first : first + count] for first in range(0, len(tried), count)]
+    return search.finalists(candidates, _compared_by_loss(search, tried))
+
+
+def _compared_by_loss(search: CrossValidation, tried: Sequence[LaneSpec]) -> bool:
     # Candidates have made so many epochs over a small table that the loss itself tells which scale of the scores is right.
-    by_loss = search.sampled is None and is_one_of_classes(spec.loss for spec in tried)
-    finalists = search.finalists([tried[first : first + count] for first in range(0, len(tried), count)], by_loss)
-    return race.settle(finalists, search.judged, by_loss)
+    return search.sampled is None and is_one_of_classes(spec.loss for spec in tried)
 
 
 def take_in_growth(race: Race, options: ModelOptions, layout: str) -> list[int | None] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from streampgs.encoding.kinds.category import Category, Cross
+from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.kind import Column, Kind
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.kinds.number import Number
@@ -13,8 +14,8 @@ from streampgs.encoding.kinds.text import Text, TokenList
 from streampgs.encoding.kinds.vector import Map, Vector
 from streampgs.options.commands import EncodingOptions
 
-# Crosses are made of columns that the kinds before them have planned.
-_ALL: tuple[Kind, ...] = (Number(), List(), Text(), Category(), TokenList(), Map(), Vector(), Cross())
+# Curves and crosses are made of columns that the kinds before them have planned.
+_ALL: tuple[Kind, ...] = (Number(), List(), Text(), Category(), TokenList(), Map(), Vector(), Curve(), Cross())
 KINDS = {kind.name: kind for kind in _ALL}
 
 Family = TypeVar("Family", bound=Kind)
@@ -31,4 +32,8 @@ def of_family(columns: Iterable[Column], family: type[Family]) -> list[tuple[Col
 
 def work_by_column(columns: Iterable[Column], options: EncodingOptions) -> dict[str, float]:
     """By column of the table: the memory for a byte of it while it is encoded."""
-    return {name: kind_of(column).work(options) for column in columns for name in column.sources}
+    found: dict[str, float] = {}
+    for column in columns:
+        for name in column.sources:
+            found[name] = found.get(name, 0.0) + kind_of(column).work(options)
+    return found

@@ -3,7 +3,7 @@
 A kind is a class without state and one line in the registry (`kinds/__init__.py`). It belongs to a family, which decides
 where its features are and how they get into a row:
 
-- `NumberKind`: a fixed number of features, one value each; they are the first ones.
+- `FixedKind`: a fixed number of features; they are the first ones. Those of a `NumberKind` have a value in every row.
 - `StringKind`: strings become codes of a code book that all such columns share; they follow.
 - `Vector`: indices and values from the table, without an upper bound; they are the last ones.
 """
@@ -32,7 +32,7 @@ Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Row r has the indices and values from offsets[r] to offsets[r + 1]."""
 
 LARGEST_FEATURE = 2**31 - 1
-COMPACT, BLOCK, HASHED, UNBOUNDED = range(4)
+COMPACT, CURVES, BLOCK, HASHED, UNBOUNDED = range(5)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Column:
     centre: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     """value → (value − centre)·scale; empty: unchanged."""
+    knots: tuple[float, ...] = ()
+    """Of a curve, ascending."""
     null_flag: bool = False
     """The last feature is 1 where the value is null."""
     cyclic: bool = False
@@ -153,8 +155,12 @@ class Kind:
 # `tokens`.
 
 
-class NumberKind(Kind):
-    """A fixed number of features, each with a value in every row."""
+class FixedKind(Kind):
+    """A fixed number of features."""
+
+
+class NumberKind(FixedKind):
+    """Each feature has a value in every row."""
 
     section = COMPACT
     """COMPACT: zeros have no entry in a sparse row; BLOCK: every value has one."""

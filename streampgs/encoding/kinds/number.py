@@ -32,12 +32,12 @@ class Number(NumberKind):
         found = replace(column, width=_width(cyclic, options.null_flags), null_flag=options.null_flags, cyclic=cyclic)
         if options.standardize == "off":
             return found
-        known = [np.empty(0), *(_finite(array) for array in arrays_of(sample, column.name))]
+        known = [np.empty(0), *(finite_values(array) for array in arrays_of(sample, column.name))]
         centre, scale = standard(np.concatenate(known))
         return replace(found, centre=(centre,), scale=(scale,))
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
-        return any(_finite(array).size for array in arrays_of(sample, column.name))
+        return any(finite_values(array).size for array in arrays_of(sample, column.name))
 
     def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
         if not any(_has_inexact(array) for array in arrays_of(sample, column.name)):
@@ -94,7 +94,7 @@ def _width(cyclic: bool, null_flag: bool) -> int:
     return 1 + 2 * len(CYCLES) * cyclic + null_flag
 
 
-def _finite(array: pa.Array) -> NDArray[np.float64]:
+def finite_values(array: pa.Array) -> NDArray[np.float64]:
     values = types.floats_of(array)
     return values[np.isfinite(values)]
 

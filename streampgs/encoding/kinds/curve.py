@@ -1,0 +1,80 @@
+"""Curves of numbers: piecewise linear functions, next to the number itself, which is a feature of its own.
+
+A number has two features of its curve, those of the knots on either side of it, with the shares that say how near they are. So
+the curve of a column is its weights at the knots, joined by straight lines, and level beyond the last ones. Knots are
+quantiles of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.encoding.kinds.kind import CURVES, Arrays, Column, FixedKind, arrays_of, row_count
+from streampgs.encoding.kinds.number import Number, finite_values
+from streampgs.kernels.encoder_loop import between_knots
+from streampgs.kernels.jit import frozen
+from streampgs.options.commands import EncodingOptions
+
+_FEWEST_KNOTS, _FEW_KNOTS, _KNOTS = 3, 8, 16
+_MANY_ROWS = 5_000
+
+
+class Curve(FixedKind):
+    name, plural = "curve", "curves"
+    section = CURVES
+    usual_work = 6.0
+
+    def combined(
+        self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
+    ) -> list[Column]:
+        if options.numbers == "linear":
+            return columns
+        numbers = [column for column in columns if column.kind == Number.name]
+        return [*columns, *(Column(f"curve of {one.name}", self.name, one.holds, (one.name,)) for one in numbers)]
+
+    def fits(self, column: Column, holds: str | None) -> bool:
+        return True  # its column is a number, which is checked itself
+
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
+        """Without a feature if the sample has too few different values."""
+        parts = [np.empty(0), *(finite_values(array) for array in arrays_of(sample, column.parts[0]))]
+        most = _KNOTS if sum(map(row_count, sample)) >= _MANY_ROWS else _FEW_KNOTS
+        knots = _knots(np.concatenate(parts), most)
+        return replace(column, width=len(knots), knots=tuple(knots.tolist()))
+
+    def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
+        return True  # the number itself decides
+
+    def between(
+        self, column: Column, first: int, array: pa.Array, features: NDArray[np.uint32], shares: NDArray[np.float32]
+    ) -> None:
+        """For each row the feature of the knot before its number, and how near the number is to the next knot. `first`: the
+        feature of the first knot."""
+        array = types.undictionaried(array)
+        nulls = types.nulls_of(array)
+        between_knots(
+            frozen(np.asarray(types.numbers_of(array), np.float64)),
+            frozen(np.empty(0, np.bool_) if nulls is None else nulls),
+            np.asarray(column.knots), np.uint32(first), features, shares,
+        )  # fmt: skip
+
+    def name_of(self, column: Column, place: int) -> str:
+        return f"{column.parts[0]} near {column.knots[place]:.6g}"
+
+
+def _knots(values: NDArray[np.float64], most: int) -> NDArray[Any]:
+    """Quantiles at equal distances, or all different values if they are not more; empty if there are too few."""
+    found = (
+        np.unique(np.quantile(values, np.linspace(0.0, 1.0, most), method="inverted_cdf")) if values.size else values
+    )
+    different = np.unique(values[: 1 << 12])
+    if len(different) <= most and np.isin(values, different).all():
+        found = different
+    return found if len(found) >= _FEWEST_KNOTS else np.empty(0)
