@@ -35,7 +35,6 @@ from streampgs.encoding.learning import (
     learn,
     null_shares,
     text_of_nulls,
-    with_straight_numbers,
     with_values,
 )
 from streampgs.encoding.plan import (
@@ -64,12 +63,6 @@ RowsOf = Callable[[Encoding], Rows]
 """Some rows of the sample, with labels, as an encoding has them."""
 Choose = Callable[[Encoding, Sequence[Arrays], ModelOptions, RowsOf], tuple[Encoding, list[str]]]
 """From an encoding with curves, the sample that it was learned from, and the options: the encoding to use, and notes."""
-
-
-def without_curves(
-    encoding: Encoding, sample: Sequence[Arrays], options: ModelOptions, rows_of: RowsOf
-) -> tuple[Encoding, list[str]]:
-    return with_straight_numbers(encoding, sample), []
 
 
 @dataclass(kw_only=True)
@@ -126,10 +119,10 @@ def open_table(
     encoding_options: EncodingOptions,
     judging: bool = True,
     growing: bool = False,
-    choose: Choose = without_curves,
+    choose: Choose | None = None,
 ) -> OpenTable:
     """`judging`: read the labels, and refuse those that do not fit the loss; `growing`: leave out shards that are still
-    being written; `choose`: decides whether numbers have curves."""
+    being written; `choose`: decides whether numbers have curves, if the options leave it open."""
     located = located_shards(sources)
     if growing:
         located.paths = whole_shards(located.paths)
@@ -139,6 +132,8 @@ def open_table(
     wanted = _wanted(schema, str(first), options, encoding_options)
     if wanted is None:
         return _open_ready(located, sources, options, judging)
+    chooses = choose is not None and wanted.numbers == "auto"
+    wanted = replace(wanted, numbers="curves") if chooses else wanted
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
     plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
     alike = [name for name in _of_one_value(surveyed) if not is_wanted(name, wanted)]
@@ -152,10 +147,10 @@ def open_table(
         notes += more
     most_bytes = _GLANCE_BYTES if _may_be_ready(plan, encoding_options, options) else _SAMPLE_BYTES
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
-    encoding = _learned(plan, encoding_options, options, sample.batches, notes)
+    encoding = _learned(plan, wanted, options, sample.batches, notes)
     if judging and encoding is not None:
         notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample.batches)
-    if encoding is not None and encoding.options.numbers == "auto":
+    if encoding is not None and choose is not None and chooses:
         columns = columns_of(options, encoding)
         encoding, of_numbers = choose(
             encoding, sample.batches, options, partial(encoded_rows, sample.batches, columns, options.classifies)

@@ -18,6 +18,7 @@ from streampgs.kernels.encoder_loop import (
     LOG_COUNTED,
     assembled_rows,
     bags,
+    between_knots,
     codes_of_places,
     counted_rows,
     merged_bags,
@@ -140,11 +141,11 @@ def test_each_index_is_counted(named):
 # Rows assembled from several parts.
 
 
-def assembled(rows, numbers, lines, bag):
+def assembled(rows, numbers, knots, shares, lines, bag):
     """The rows, in arrays that are one entry longer than the longest result."""
-    room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
+    room = rows * (len(numbers) + 2 * len(knots) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
     own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
-    offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
+    offsets = assembled_rows(rows, numbers, knots, shares, lines, *bag, own_indices, own_values)
     return offsets, own_indices[: offsets[-1]], own_values[: offsets[-1]]
 
 
@@ -152,36 +153,57 @@ def assembled(rows, numbers, lines, bag):
     rows=st.lists(
         st.tuples(
             st.lists(st.one_of(values, st.just(0.0)), min_size=3, max_size=3),
+            st.lists(st.one_of(st.none(), st.integers(0, 8)), min_size=2, max_size=2),
             st.lists(st.one_of(codes, st.just(NO_CODE)), min_size=4, max_size=4),
             st.lists(st.tuples(far_indices, values), max_size=6, unique_by=lambda entry: entry[0]),
         ),
         max_size=5,
     ),
     features=st.integers(0, 3),
+    curves=st.integers(0, 2),
     coded=st.integers(0, 4),
     bagged=st.booleans(),
 )
-@example(rows=[([0.0] * 3, [BASE, BASE + SIGN, BASE, NO_CODE], [(BASE, -1.0)])] * 2, features=3, coded=4, bagged=True)
 @example(
-    rows=[([1.0] * 3, [BASE + SIGN] * 4, [(BASE + 16, 0.5), (BASE, 2.0)]), ([0.0] * 3, [BASE] * 4, [(BASE, -1.0)])],
+    rows=[([0.0] * 3, [None, 3], [BASE, BASE + SIGN, BASE, NO_CODE], [(BASE, -1.0)])] * 2,
+    features=3,
+    curves=2,
+    coded=4,
+    bagged=True,
+)
+@example(
+    rows=[
+        ([1.0] * 3, [0, 8], [BASE + SIGN] * 4, [(BASE + 16, 0.5), (BASE, 2.0)]),
+        ([0.0] * 3, [8, 0], [BASE] * 4, [(BASE, -1.0)]),
+    ],
     features=1,
+    curves=2,
     coded=1,
     bagged=True,
 )
-def test_assembled_rows_are_the_sums_of_their_parts(rows, features, coded, bagged):
-    """Zeros and values that cancel out have no entry. A zero inside a bag may keep its entry."""
+def test_assembled_rows_are_the_sums_of_their_parts(rows, features, curves, coded, bagged):
+    """Zeros and values that cancel out have no entry. A zero inside a bag may keep its entry. Curve k has the features from
+    100 + 10·k on; its numbers are eighths between the first two knots."""
     room = 2  # lines may be longer than the number of rows
     numbers = np.full((features, len(rows) + room), 77.0, np.float32)
     lines = np.full((coded, len(rows) + room), BASE, np.uint32)
-    for r, (its_numbers, its_codes, _) in enumerate(rows):
+    knots = np.full((curves, len(rows) + room), NO_CODE, np.uint32)
+    shares = np.full((curves, len(rows) + room), 77.0, np.float32)
+    for r, (its_numbers, eighths, its_codes, _) in enumerate(rows):
+        for curve, eighth in enumerate(eighths[:curves]):
+            if eighth is not None:
+                knots[curve, r], shares[curve, r] = 100 + 10 * curve, eighth / 8
         numbers[:, r] = its_numbers[:features]
         lines[:, r] = its_codes[:coded]
-    bag = columns_of([row[2] for row in rows])
+    bag = columns_of([row[3] for row in rows])
     if not bagged:
         bag = (np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
-    found = as_dicts(assembled(len(rows), numbers, lines, bag))
-    for row, (its_numbers, its_codes, its_bag) in zip(found, rows, strict=True):
+    found = as_dicts(assembled(len(rows), numbers, knots, shares, lines, bag))
+    for row, (its_numbers, eighths, its_codes, its_bag) in zip(found, rows, strict=True):
         parts = list(enumerate(its_numbers[:features]))
+        for curve, eighth in enumerate(eighths[:curves]):
+            if eighth is not None:
+                parts += [(100 + 10 * curve, 1.0 - eighth / 8), (101 + 10 * curve, eighth / 8)]
         parts += [signed(code) for code in its_codes[:coded] if code != NO_CODE]
         parts += its_bag if bagged else []
         assert without_zeros(row) == without_zeros(summed(parts))
@@ -245,7 +267,9 @@ def test_assembled_and_merged_rows_do_not_depend_on_their_neighbours(rows, long)
     def put_together(some):
         numbers = np.array([row[0] for row in some], np.float32).T.copy()
         lines = np.array([row[1] for row in some], np.uint32).T.copy()
-        return split(assembled(len(some), numbers, lines, columns_of([row[2] for row in some])))
+        none = np.empty((0, len(some)))
+        knots, shares = none.astype(np.uint32), none.astype(np.float32)
+        return split(assembled(len(some), numbers, knots, shares, lines, columns_of([row[2] for row in some])))
 
     assert put_together(rows) == [put_together([row])[0] for row in rows]
     doubled = [[*row[2], *row[2][::-1]] for row in rows]
@@ -290,3 +314,45 @@ def test_the_codes_of_places_have_one_for_null(places, wide):
 def test_places_beyond_a_dictionary_are_found(place):
     places, out = np.array([0, place], np.int32), np.zeros(2, np.uint32)
     assert not codes_of_places(np.arange(4, dtype=np.uint32), places, np.array([], np.bool_), np.uint32(42), out)
+
+
+def plain_shares(number, knots):
+    """The knots next to a number, with shares that add up to 1."""
+    number = min(max(number, knots[0]), knots[-1])
+    low = max(k for k in range(len(knots) - 1) if k == 0 or knots[k] <= number)
+    share = (number - knots[low]) / (knots[low + 1] - knots[low])
+    return {low: 1.0 - share, low + 1: share}
+
+
+@given(
+    numbers=st.lists(st.tuples(st.one_of(st.floats(-20, 20), st.just(math.inf)), st.booleans()), max_size=8),
+    knots=st.lists(st.integers(-10, 10), min_size=2, max_size=6, unique=True).map(sorted),
+    nullable=st.booleans(),
+)
+@example(numbers=[(-10.0, False), (0.0, True), (3.0, False)], knots=[-10, 3], nullable=True)
+def test_numbers_have_the_knots_next_to_them(numbers, knots, nullable):
+    nulls = [null and nullable for _, null in numbers]
+    features, shares = np.empty(len(numbers), np.uint32), np.empty(len(numbers), np.float32)
+    given_nulls = np.array(nulls if nullable else [], np.bool_)
+    between_knots(
+        np.array([number for number, _ in numbers]),
+        given_nulls,
+        np.array(knots, float),
+        np.uint32(50),
+        features,
+        shares,
+    )
+    for (number, _), null, feature, share in zip(numbers, nulls, features.tolist(), shares.tolist(), strict=True):
+        if null:
+            assert feature == NO_CODE
+        else:
+            found = {feature - 50: 1.0 - share, feature - 49: share}
+            assert without_zeros(found) == pytest.approx(without_zeros(plain_shares(number, knots)), abs=1e-6)
+
+
+def test_a_number_that_is_nan_has_a_share_that_is_nan():
+    shares = np.zeros(1, np.float32)
+    between_knots(
+        np.array([math.nan]), np.empty(0, np.bool_), np.array([0.0, 1.0]), np.uint32(0), np.empty(1, np.uint32), shares
+    )
+    assert math.isnan(shares[0])

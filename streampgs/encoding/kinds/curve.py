@@ -34,7 +34,7 @@ class Curve(FixedKind):
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
     ) -> list[Column]:
-        if options.numbers == "linear":
+        if options.numbers != "curves":
             return columns
         numbers = [column for column in columns if column.kind == Number.name]
         return [*columns, *(Column(f"curve of {one.name}", self.name, one.holds, (one.name,)) for one in numbers)]
