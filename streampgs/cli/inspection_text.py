@@ -8,11 +8,12 @@ from shlex import quote
 from typing import Any
 
 from streampgs.base.errors import counted
-from streampgs.cli.console import pairs_text, records_text
+from streampgs.cli.console import pairs_text, records_text, table_text
 from streampgs.options.solvers import SOLVERS, solver_of
 from streampgs.run.report import mixed_text, weights_text
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
+_KNOTS_SHOWN = 8
 _COUNTS = {"nonzeros": "nonzeros:,", "zeros": "zeros:,"}
 
 
@@ -132,6 +133,8 @@ def _tables(result: dict[str, Any]) -> list[str]:
         tables.append(_path_table(result["path"]))
     if result.get("top"):
         tables.append(_top_table(result["top"]))
+    if result.get("curves"):
+        tables.append(_curves_table(result["curves"]))
     if result["dropped"]:
         leader = next(lane for lane in result["lanes"] if lane["leads"])
         tables.append(_race_table([{**leader, "loss": f"* {leader['loss']}"}, *result["dropped"]]))
@@ -160,6 +163,20 @@ def _top_table(top: list[dict[str, Any]]) -> str:
     target = {"target": "target"} if len({one["target"] for one in top}) > 1 else {}
     columns = {**target, "weight": "weight:+.5g", "feature": "name"}
     return records_text(columns, top, left=[len(columns) - 1])
+
+
+def _curves_table(curves: list[dict[str, Any]]) -> str:
+    """Two lines for each curve: values, and what they add to the score."""
+    several, lines = len({curve["target"] for curve in curves}) > 1, []
+    for curve in curves:
+        points, last = curve["points"], len(curve["points"]) - 1
+        shown = [points[round(place * last / (_KNOTS_SHOWN - 1))] for place in range(_KNOTS_SHOWN)]
+        shown = points if last < _KNOTS_SHOWN else shown
+        padding = [""] * (_KNOTS_SHOWN - len(shown))
+        name = f"{curve['column']} ({curve['target']})" if several else curve["column"]
+        lines.append([name, *(f"{knot:.4g}" for knot, _ in shown), *padding])
+        lines.append(["  adds", *(f"{effect:+.3f}" for _, effect in shown), *padding])
+    return table_text(["curve of", *[""] * _KNOTS_SHOWN], lines, [0])
 
 
 def _race_table(candidates: list[dict[str, Any]]) -> str:

@@ -44,7 +44,8 @@ def inspect(target: tuple[str, ...], columns: str = "few", json: bool = False, *
     """Summarize a run, or profile data: TARGET is a run's folder, or files, folders and globs of shards.
 
     \b
-      streampgs inspect my-run --top 30           the model and its largest weights
+      streampgs inspect my-run --top 30           the model, its largest weights and curves
+      streampgs inspect my-run --curves all.png   what each value of a number adds to the score
       streampgs inspect my-run --path path.png    weights against l1, of a run with several values
       streampgs inspect people/                   the columns, and the features made from them
       streampgs inspect people/ --label income    also how the labels are mixed

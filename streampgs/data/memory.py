@@ -31,6 +31,10 @@ class MemorySource:
         self.epoch_rows = len(rows)
         self.seconds_waiting = 0.0
 
+    def values_are(self, values: NDArray[np.float32]) -> None:
+        """The same rows with other values from the next window on."""
+        self._rows = replace(self._rows, values=values)
+
     def prepare(self, last_epoch: int | None) -> None:
         self._last_epoch = last_epoch
 

@@ -22,6 +22,7 @@ from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
+from streampgs.model.curves import curves_of, draw_curves
 from streampgs.model.l1_path import draw_path, path_of
 from streampgs.model.model import Model, model_of
 from streampgs.options.commands import DEFAULT_MEMORY, EncodingOptions, InspectOptions, ModelOptions, Resources
@@ -53,20 +54,25 @@ def inspected(target: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]
     """The summary of a run, or the profile of data, with the options of `inspect` by name."""
     chosen, encoding = build("inspect", given, InspectOptions, EncodingOptions)
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        return inspect_run(Path(target[0]), chosen.top, chosen.path)
+        return inspect_run(Path(target[0]), chosen.top, chosen.path, chosen.curves)
     if chosen.path is not None:
         raise OptionError("--path for data that is not a run", "give the folder of a run with several values of --l1")
+    if chosen.curves is not None:
+        raise OptionError("--curves for data that is not a run", "give the folder of a run")
     model = ModelOptions(label=chosen.label, where=chosen.where)
     return inspect_data(target, model, encoding, Resources(memory=chosen.memory))
 
 
-def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, Any]:
-    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights. `path`: also a
-    picture of the weights against l1, in this file."""
+def inspect_run(run: Path, top: int = 0, path: Path | None = None, curves_file: Path | None = None) -> dict[str, Any]:
+    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights, and curves.
+    `path`: also a picture of the weights against l1, in this file. `curves_file`: also one of the curves."""
     saved = saved_run(run)
     model = model_of(saved)
     if path is not None:
         draw_path(saved.race, model, path)
+    curves = curves_of(model) if top or curves_file is not None else []
+    if curves_file is not None:
+        draw_curves(curves, curves_file)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
     table = [_lane_summary(race, lane, model.coefficients) for lane in range(len(lanes))]
@@ -98,7 +104,7 @@ def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, 
         "update": summary_of(saved.lineages),
         "lanes": table,
         "path": path_of(race),
-        **({"top": strongest(model, top)} if top else {}),
+        **({"top": strongest(model, top), "curves": curves[:top]} if top else {}),
         "dropped": [
             _choices(race.candidates[int(number)]) | {"rows": dropped.rows, "merit": _merit(dropped.merit)}
             for number, dropped in progress.dropped.items()

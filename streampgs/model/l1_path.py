@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.base.errors import MissingPackage, OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model.model import Model
+from streampgs.model.pictures import figure_for
 from streampgs.options.solvers import SOLVERS, solver_of
 from streampgs.run.quality import progressive_of
 from streampgs.selection.race import Race
@@ -20,7 +21,6 @@ from streampgs.selection.returned import nonzeros_and_zeros
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURES = (".png", ".svg", ".pdf")
 _NAMED = 8  # features that have a colour and a name
 _DRAWN = 60  # the others are grey
 
@@ -89,15 +89,9 @@ def draw_path(race: Race, model: Model, file: Path) -> None:
             f"--path for a model of {len(race.targets)} classes or labels",
             "leave --path out: the table of the path has them all",
         )
-    if file.suffix not in PICTURES:
-        raise OptionError(f"`--path {file}`", f"give a name that ends in {', '.join(PICTURES)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPackage("--path needs the package matplotlib", "pip install 'streampgs[plot]'") from error
+    figure = figure_for("--path", file, 7.0)
     weights = np.array([race.lanes.predictor(_lanes(race, place)[0])[0] for place in _places(race)])
     l1 = [point["l1"] for point in points]
-    figure = Figure(figsize=(8.0, 7.0), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     # Logarithmic, with room for 0.
     above.set_xscale("symlog", linthresh=min((value for value in l1 if value > 0.0), default=1.0))

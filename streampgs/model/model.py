@@ -207,7 +207,7 @@ def model_of(saved: SavedRun) -> Model:
     facts, vectors = returned_in(found)
     with understanding(found.path):
         spec = lane_spec(facts.spec)
-    weights, single = [vector[1:] for vector in vectors], len(vectors) == 1
+    weights, single = [maps.folded(vector[1:]) for vector in vectors], len(vectors) == 1
     return Model(
         weights[0] if single else np.stack(weights),
         float(vectors[0][0]) if single else np.array([vector[0] for vector in vectors]),
@@ -220,5 +220,5 @@ def model_of(saved: SavedRun) -> Model:
         tuple(f"{path.name} ({why})" for path, why in found.damaged),
         saved.paused(facts),
         saved.folder.encoding(saved.record.encoding),
-        row_map=maps.map,
+        row_map=maps.map if isinstance(maps.map, FeatureMap) else maps.numbering,
     )

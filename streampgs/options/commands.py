@@ -654,6 +654,8 @@ class InspectOptions(Checked):
     path: Path | None = option(None, FilePath("FILE"), COMMON,
         "For a run with several values of --l1: draw the weights and the accuracy against l1 in FILE, a .png, .svg or .pdf. "
         "Needs matplotlib.")
+    curves: Path | None = option(None, FilePath("FILE"), COMMON,
+        "For a run with curves of numbers: draw them in FILE, a .png, .svg or .pdf. Needs matplotlib.")
     label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
     where: str | None = option(None, _CONDITION, COMMON, "For data: leave out rows that do not fulfil this condition.")
     memory: int = option(DEFAULT_MEMORY, Size(), COMMON, "For data: memory that training would have.")

@@ -25,9 +25,9 @@ Sections = dict[str, Bundle]
 
 
 class _LoopInMemory(Loop):
-    def __init__(self, models: Models, worker: Worker, limits: Limits) -> None:
+    def __init__(self, models: Models, source: MemorySource, cursor: Cursor, limits: Limits) -> None:
         super().__init__(models, Meter(), StopRequest())
-        self._worker, self._limits = worker, limits
+        self._source, self._worker, self._limits = source, Worker(source, cursor), limits
 
     @property
     def worker(self) -> Worker:
@@ -38,9 +38,11 @@ class _LoopInMemory(Loop):
         return self._limits
 
     def prepare(self, window: Window) -> Window:
-        window = super().prepare(window)
+        taken = super().prepare(window)
+        if taken is not window:
+            self._source.values_are(taken.values)
         self.models.race.judge_only_to_choose()
-        return window
+        return taken
 
 
 class MemoryTraining:
@@ -56,7 +58,7 @@ class MemoryTraining:
         taken = self.models.maps.of(self.models.form, rows, not self.models.started)
         source = MemorySource(taken, self.models.form.options.seed, whole_table=epoch_rows is None)
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
-        loop = _LoopInMemory(self.models, Worker(source, self.cursor), limits)
+        loop = _LoopInMemory(self.models, source, self.cursor, limits)
         loop.meter.rows = self._rows_done
         source.prepare(limits.epochs)
         loop.run()

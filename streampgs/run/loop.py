@@ -56,8 +56,7 @@ class Loop(ABC):
 
     def prepare(self, window: Window) -> Window:
         """The rows of a new window, as the solver takes them."""
-        self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
-        return window
+        return self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)[0]
 
     def judge(self, window: Window, row: int) -> LaneSpec | None:
         """Called before each stretch of rows. The winner, if this has ended the race of the candidates."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from streampgs.base.checks import Count, decode, require
 from streampgs.base.stage import Bundle, Stage
-from streampgs.data.feature_maps import FeatureMap, MapStage, Numbering, first_map, found_map
+from streampgs.data.feature_maps import FeatureMap, FrequencyScale, MapStage, first_map, found_map
 from streampgs.data.row_form import RowForm
 from streampgs.kernels.rows import AnyRows, Rows
 from streampgs.learn.lane_spec import LaneSpec
@@ -57,7 +57,7 @@ class Mapping(MapStage):
 
     def expected_features(self, features: int, times: float) -> int:
         """Those of the model, once it has met so many times the rows of its first window."""
-        return self.map.expected_width(times) if isinstance(self.map, Numbering) else features
+        return features if self.numbering is None else self.numbering.expected_width(times)
 
     @property
     def kernel(self) -> FeatureMap | None:
@@ -78,6 +78,17 @@ class Mapping(MapStage):
             return window
         self.map.grow(max(form.feature_count or 0, window.features))
         return self.map.taken(window)
+
+    def scaled(self, window: AnyRows, scale: FrequencyScale) -> AnyRows:
+        """The rows as the solver takes them from now on, until the next call."""
+        self.map, self._mapped = scale, None
+        return scale.scaled(window)
+
+    def notes(self) -> list[str]:
+        """What was found out about the features."""
+        if not isinstance(self.map, FrequencyScale):
+            return []
+        return [f"rare features count more, which predicted other rows better: {self.map.text}"]
 
     def read_validation(self, form: RowForm, features: int) -> None:
         self._validation, self._mapped = form.validation(self.inputs(features)), None
@@ -186,8 +197,9 @@ class Models(Quality):
         rows_done: int,
         check: Callable[[Sequence[LaneSpec], int], object] | None = None,
         told: Told = untold,
-    ) -> LaneSpec | None:
-        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed.
+    ) -> tuple[Window, LaneSpec | None]:
+        """Bring the lanes up to date before the first step on a window. The window as it is trained on, and the leader before,
+        if sigma has changed.
 
         `check`: called with the first lanes and the number of features, before they get memory. `told`: with each share of a
         search that has been done."""
@@ -197,10 +209,11 @@ class Models(Quality):
             features = known or window.features
             self.maps.read_validation(form, features)
             self.expected_features = self.maps.expected_features(features, epoch_rows / max(1, window.different_rows))
-            enter_first(
+            scale = enter_first(
                 self.race, form.options, window, form.model_layout, epoch_rows, features, check, told,
-                self.expected_features,
+                self.expected_features, self.maps.numbering,
             )  # fmt: skip
+            window = window if scale is None else self.maps.scaled(window, scale)
             refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(known or 0)
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
@@ -211,7 +224,7 @@ class Models(Quality):
             self._looked = None
         self.changes_sigma = False
         self._grow(window.features)
-        return before
+        return window, before
 
     def _rows_of_sigma(self, rows: int) -> int | None:
         """The rows for which sigma is found now; None where the user or the solver says what it is."""

@@ -166,8 +166,7 @@ class Trainer(Loop):
             self.meter.add(0, began)
             if self.models.started:
                 refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
-            self._begin(window)
-        return window
+            return self._begin(window)
 
     def _keep_before_update(self) -> None:
         """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
@@ -179,10 +178,11 @@ class Trainer(Loop):
             self.save()
             self.data = replace(self.data, record=begun)
 
-    def _begin(self, window: Window) -> None:
+    def _begin(self, window: Window) -> Window:
+        """The window as it is trained on."""
         begins = not self.models.started or self.models.changes_sigma
         resumed = self.saver.checkpoint is not None
-        before = self.models.prepare(
+        window, before = self.models.prepare(
             window,
             self.worker.source.epoch_rows,
             self.meter.rows,
@@ -200,7 +200,9 @@ class Trainer(Loop):
         self.shown.judged([] if judged is None else judged_texts(judged))
         if begins and self.models.race.progress.dropped:
             self.session.note(cross_validated_text(self.models.race))
+            self.session.tell(self.models.maps.notes())
             self.event(CHOSEN, **(self.models.chosen() or {}))
+        return window
 
     def judge(self, window: Window, row: int) -> LaneSpec | None:
         winner = super().judge(window, row)

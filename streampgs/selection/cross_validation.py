@@ -102,6 +102,13 @@ class CrossValidation:
         return np.arange(first, last if self.sampled is None else min(last, first + _MOST_JUDGED))
 
     @property
+    def last_row(self) -> int | None:
+        """The row of the window after those that are used; None: all are."""
+        if self.sampled is None:
+            return None
+        return self.sampled if self.validation is not None else int(self._judging[-1:].max(initial=self.sampled)) + 1
+
+    @property
     def _divisor(self) -> int:
         return min(_FOLDS, len(self.window))
 

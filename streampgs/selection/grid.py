@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from streampgs.data.feature_maps import FrequencyScale, Numbering
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
@@ -20,6 +21,7 @@ from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, uncertified, untold
+from streampgs.selection.frequency import best_scale, may_scale
 from streampgs.selection.judge import Judgement, is_one_of_classes, labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
@@ -112,10 +114,12 @@ def enter_first(
     check: Callable[[Sequence[LaneSpec], int], object] | None = None,
     told: Told = untold,
     expected_features: int = 0,
-) -> None:
-    """Lanes for each candidate and target. An epoch has `rows` rows. `check`: called with the lanes that are in memory
-    together and their features, before they are. `told`: with each share of a search that has been done.
-    `expected_features`: how many there may be later."""
+    numbering: Numbering | None = None,
+) -> FrequencyScale | None:
+    """Lanes for each candidate and target, which train on rows with the returned scales of features. An epoch has `rows` rows.
+    `check`: called with the lanes that are in memory together and their features, before they are. `told`: with each share of
+    a search that has been done. `expected_features`: how many there may be later. `numbering`: gave the features of the window
+    their numbers."""
     targets = targets_of(options)
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
@@ -130,12 +134,18 @@ def enter_first(
         if search is not None:
             check(lanes_of(candidates[: search.at_once], search.targets), search.features)
     _begin(race, options, candidates, targets, 0)
-    specs = adapted(specs, window)
+    specs, scale = adapted(specs, window), None
     if search is not None:
-        tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), search.targets)
-        best = _best_of(race, search, adapted(tried, window))
+        tried = adapted(lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), search.targets), window)
+        best = _best_of(race, search, tried)
         specs = specs[best * len(targets) : (best + 1) * len(targets)]
+        if may_scale(options, layout):
+            count = len(search.targets)
+            scale = best_scale(
+                search, tried[best * count : (best + 1) * count], numbering, _compared_by_loss(search, tried)
+            )
     race.lanes.begin(specs)
+    return scale
 
 
 def enter_other_sigmas(

@@ -6,6 +6,7 @@ from streampgs.base.checks import decode
 from streampgs.base.stage import Bundle, Stage
 from streampgs.data.feature_maps.approximate import FourierFeatures, Monomials, TensorSketch, monomials
 from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, RowMap
+from streampgs.data.feature_maps.frequency_scale import FrequencyScale, restored_scale
 from streampgs.data.feature_maps.numbering import Numbering, first_numbering, restored_numbering
 from streampgs.data.feature_maps.supports import Arrays, Supports
 from streampgs.data.row_form import RowForm
@@ -66,9 +67,19 @@ class MapStage:
     def stages(self) -> list[Stage]:
         return [] if self.map is None else [self]
 
+    @property
+    def numbering(self) -> Numbering | None:
+        found = self.map.numbering if isinstance(self.map, FrequencyScale) else self.map
+        return found if isinstance(found, Numbering) else None
+
+    def folded(self, weights: Vector) -> Vector:
+        """Weights of the rows as a solver takes them, without the scales of features."""
+        return self.map.folded(weights) if isinstance(self.map, FrequencyScale) else weights
+
     def spread(self, weights: Vector) -> Vector:
-        """Weights of the rows as a solver takes them; those of numbers as weights of the features."""
-        return self.map.spread(weights) if isinstance(self.map, Numbering) else weights
+        """The same as weights of the features, if they are not those of kernel features."""
+        weights = self.folded(weights)
+        return weights if self.numbering is None else self.numbering.spread(weights)
 
     def state(self) -> Bundle:
         assert self.map is not None
@@ -77,5 +88,7 @@ class MapStage:
     def restore(self, bundle: Bundle) -> None:
         if "record" in bundle.values:
             self.map = map_of(decode(MapRecord, bundle.values["record"]), bundle.arrays)
+        elif "power" in bundle.values:
+            self.map = restored_scale(bundle)
         else:
             self.map = restored_numbering(bundle)
