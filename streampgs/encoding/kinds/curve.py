@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,9 @@ from streampgs.kernels.jit import frozen
 from streampgs.options.commands import EncodingOptions
 
 _FEWEST_KNOTS, _FEW_KNOTS, _KNOTS = 3, 8, 16
-_MANY_ROWS = 5_000
+_MANY_ROWS, _LOOKED_AT = 5_000, 1 << 12
+_OUTER = 0.005
+"""The share of values beyond the last knot, on each side."""
 
 
 class Curve(FixedKind):
@@ -69,12 +70,10 @@ class Curve(FixedKind):
         return f"{column.parts[0]} near {column.knots[place]:.6g}"
 
 
-def _knots(values: NDArray[np.float64], most: int) -> NDArray[Any]:
+def _knots(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """Quantiles at equal distances, or all different values if they are not more; empty if there are too few."""
-    found = (
-        np.unique(np.quantile(values, np.linspace(0.0, 1.0, most), method="inverted_cdf")) if values.size else values
-    )
-    different = np.unique(values[: 1 << 12])
-    if len(different) <= most and np.isin(values, different).all():
-        found = different
-    return found if len(found) >= _FEWEST_KNOTS else np.empty(0)
+    different = np.unique(values[:_LOOKED_AT])
+    if len(different) > most or not np.isin(values, different).all():
+        shares = np.linspace(_OUTER, 1.0 - _OUTER, most)
+        different = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+    return different if len(different) >= _FEWEST_KNOTS else np.empty(0)

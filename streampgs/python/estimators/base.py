@@ -51,6 +51,7 @@ class Parameters:
     standardize : 'auto', 'on' or 'off', for columns of numbers
     kernel : None, 'rbf' or 'polynomial': a model that is not linear; gamma, degree, kernel_features and (with
         solver='kernel') supports as for `streampgs.train`
+    numbers : 'linear': one weight for each column of numbers; 'curves' or 'auto' as for `streampgs.train`, for tables
     features, ignore, category, text, cross, cyclic : columns of a table, as for `streampgs.train`
     ngrams, char_ngrams, text_weights, null_flags, hash_bits, hash_seed, vocabulary : how columns of a table become
         features, as for `streampgs.train`
@@ -74,6 +75,7 @@ class Parameters:
     degree: int = 2
     kernel_features: int = 1024
     supports: int = 4096
+    numbers: str = "linear"
     features: Any = ()
     ignore: Any = ()
     category: Any = ()
@@ -255,7 +257,7 @@ class StreamEstimator(Parameters, BaseEstimator, ABC):  # type: ignore[misc]
         given = replace(given.as_features(chosen.encoding, None), factors=self._factors(given))
         of_kernel = chosen.model.kernel_bytes * int(given.rows.shape[0])
         if chosen.model.solver == "kernel" or bytes_in_memory(given) + of_kernel > chosen.resources.budget:
-            fitted = fitted_from_files(given, chosen.encoding, {**self._keywords(), **self._label_options()})
+            fitted = fitted_from_files(given, chosen, {**self._keywords(), **self._label_options()})
         else:
             fitted = fitted_in_memory(given, chosen)
         self._fitted, self.run_ = fitted, None

@@ -182,7 +182,13 @@ def features_of_matrix(matrix: Any, order: NDArray[np.int64], options: EncodingO
 
 def features_of_table(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> Features:
     """From the rows that are counted, or a random sample of them."""
-    encoding = learn(plan_columns(table.schema, options, {}, TABLE), options, sample_of(table, counted, options))
+    return of_encoding(
+        learn(plan_columns(table.schema, options, {}, TABLE), options, sample_of(table, counted, options))
+    )
+
+
+def of_encoding(encoding: Encoding) -> Features:
+    """Of the columns of tables."""
     if encoding.features is None:
         names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == "vector")
         raise DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from streampgs.base.errors import DataError, InvalidInput
 from streampgs.data.distinct import Distinct, Floats, dense_keys, distinct, sparse_keys, visits, with_numbers
 from streampgs.data.open import hints
 from streampgs.data.row_form import RowForm
+from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.plan import plan_columns
@@ -40,13 +42,16 @@ from streampgs.python.estimators.features import (
     joined,
     matrix_of,
     numbers_of,
+    of_encoding,
     sample_of,
 )
 from streampgs.run.in_memory import MemoryTraining
 from streampgs.run.report import Report
+from streampgs.selection.representation import chosen_encoding
 
 _HORIZON = 100_000
 """The number of rows for which partial_fit chooses sigma: how many will come is not known."""
+_MOST_COMPARED, _ENTRIES = 1 << 14, 64
 _NONE = np.empty(0)
 
 
@@ -91,7 +96,7 @@ class Given:
 
     def as_features(self, options: EncodingOptions, known: Features | None) -> Given:
         """A table of numbers becomes a matrix, unless options choose columns. `known`: the features of the fit before."""
-        usual, others = EncodingOptions(), options_of(EncodingOptions).keys() - {"standardize"}
+        usual, others = EncodingOptions(numbers="linear"), options_of(EncodingOptions).keys() - {"standardize"}
         chosen = sorted(name for name in others if getattr(options, name) != getattr(usual, name))
         if not is_arrow(self.rows):
             if chosen:
@@ -214,7 +219,7 @@ def _visited(given: Given, known: Features | None, chosen: Chosen) -> tuple[Feat
     encoded: until then all of them are there."""
     order = None if is_arrow(given.rows) else _distinct(given, given.rows)
     picks = None if order is None else order.picks
-    features = known or _learned(given, picks, chosen.encoding).with_kernel(given.rows, picks, chosen.model)
+    features = known or _learned(given, picks, chosen).with_kernel(given.rows, picks, chosen.model)
     rows = joined(features.rows(given.rows, picks), len(given.labels) if picks is None else len(picks), features)
     if order is None:
         order = _distinct(given, features.matrix(rows))
@@ -233,11 +238,28 @@ def _distinct(given: Given, matrix: Any) -> Distinct:
     return distinct(keys, given.labels, given.weights)
 
 
-def _learned(given: Given, picks: NDArray[np.int64] | None, options: EncodingOptions) -> Features:
+def _learned(given: Given, picks: NDArray[np.int64] | None, chosen: Chosen) -> Features:
     """`picks`: the rows in the order of their contents; None for a table."""
-    if picks is None:
-        return features_of_table(given.rows, given.counted, options)
-    return features_of_matrix(given.rows, picks, options)
+    if picks is not None:
+        return features_of_matrix(given.rows, picks, chosen.encoding)
+    if chosen.encoding.numbers != "auto":
+        return features_of_table(given.rows, given.counted, chosen.encoding)
+    features = features_of_table(given.rows, given.counted, replace(chosen.encoding, numbers="curves"))
+    sample = sample_of(given.rows, given.counted, chosen.encoding)
+    assert features.encoding is not None
+    encoding, _ = chosen_encoding(features.encoding, sample, chosen.model, partial(_sampled_rows, given, chosen))
+    return of_encoding(encoding)
+
+
+def _sampled_rows(given: Given, chosen: Chosen, encoding: Encoding) -> Rows:
+    """Some rows with labels, as an encoding has them, one for each different content."""
+    some = given.counted[: _MOST_COMPARED // max(1, int(encoding.entries_per_row) // _ENTRIES)]
+    part = replace(
+        given, rows=given.rows.take(some), labels=given.labels[some],
+        weights=None if given.weights is None else given.weights[some],
+        offsets=None if given.offsets is None else given.offsets[some],
+    )  # fmt: skip
+    return _visited(part, of_encoding(encoding), chosen)[2]
 
 
 def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.int64], classes: int) -> Rows:
@@ -286,11 +308,11 @@ def fitted_to_run(model: Model, report: Report) -> Fitted:
     return Fitted(model.settings, np.atleast_2d(model.coef_), constants, None, model, report=report)
 
 
-def fitted_from_files(given: Given, encoding_options: EncodingOptions, options: dict[str, Any]) -> Fitted:
+def fitted_from_files(given: Given, chosen: Chosen, options: dict[str, Any]) -> Fitted:
     """Train on rows that are written to temporary files first, as features: what becomes of columns is the same as in
     memory."""
     picks = None if is_arrow(given.rows) else _distinct(given, given.rows).picks
-    features, clipped = _learned(given, picks, encoding_options), list[int]()
+    features, clipped = _learned(given, picks, chosen), list[int]()
     columns = {"label": label_name(0), "weight": WEIGHT, "offset": OFFSET}
     absent = [name for name, cells in (("weight", given.all_weights), ("offset", given.offsets)) if cells is None]
     options = {name: value for name, value in options.items() if name not in options_of(EncodingOptions)}
