@@ -82,8 +82,17 @@ class MemorySource:
 
 def first_epoch(rows: Rows, seed: int) -> Window:
     """All rows of a table, once."""
-    cursor, key = Cursor(()), np.uint64(key_of(seed, "rows in memory", 0))
-    return window_of(rows, shuffled(key, len(rows)), WindowSpan(cursor, replace(cursor, epoch=1), int(key)))
+    key = key_of(seed, "rows in memory", 0)
+    return window_of(rows, shuffled(np.uint64(key), len(rows)), _first_span(key))
+
+
+def in_order(rows: Rows) -> Window:
+    """All rows of a table, in their order."""
+    return window_of(rows, np.arange(len(rows)), _first_span(0))
+
+
+def _first_span(key: int) -> WindowSpan:
+    return WindowSpan(Cursor(()), Cursor((), epoch=1), key)
 
 
 def window_of(rows: Rows, order: NDArray[np.int64], span: WindowSpan) -> Window:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streampgs.base.errors import DataError
 from streampgs.data.label_column import count_labels, first_place
-from streampgs.data.sampling import encoded_rows, sampled_rows
+from streampgs.data.sampling import encoded_rows, sampled_rows, some_of
 from streampgs.data.selecting import (
     NOT_A_FEATURE,
     computed_labels,
@@ -57,12 +57,29 @@ from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
+_MOST_ENTRIES = 1 << 21
+"""Of rows that encodings are compared by."""
 
 
-RowsOf = Callable[[Encoding], Rows]
-"""Some rows of the sample, with labels, as an encoding has them."""
-Choose = Callable[[Encoding, Sequence[Arrays], ModelOptions, RowsOf], tuple[Encoding, list[str]]]
-"""From an encoding with curves, the sample that it was learned from, and the options: the encoding to use, and notes."""
+@dataclass(frozen=True)
+class SampleOfTable:
+    """Rows of a table, from which encodings are learned and compared."""
+
+    batches: Sequence[Arrays]
+    options: ModelOptions
+    planned: Callable[[EncodingOptions], Plan]
+
+    def learned(self, options: EncodingOptions) -> Encoding:
+        return learn(with_values(self.planned(options), self.batches), options, self.batches)
+
+    def rows(self, encoding: Encoding, most: int) -> tuple[Rows, list[Arrays]]:
+        """About so many of the rows, as the encoding has those that can be used, and as they were read."""
+        some = some_of(self.batches, min(most, int(_MOST_ENTRIES / encoding.entries_per_row)))
+        return encoded_rows(some, columns_of(self.options, encoding), self.options.classifies, encoding), some
+
+
+Choose = Callable[[EncodingOptions, ModelOptions, SampleOfTable, Encoding], tuple[Encoding, list[str]]]
+"""From the user's options and their encoding, with curves if they leave them open: the encoding to use, and notes."""
 
 
 @dataclass(kw_only=True)
@@ -132,12 +149,10 @@ def open_table(
     wanted = _wanted(schema, str(first), options, encoding_options)
     if wanted is None:
         return _open_ready(located, sources, options, judging)
-    chooses = choose is not None and wanted.numbers == "auto"
-    wanted = replace(wanted, numbers="curves") if chooses else wanted
+    with_curves = choose is not None and wanted.numbers == "auto"
+    wanted = replace(wanted, numbers="curves") if with_curves else wanted
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
-    plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
-    alike = [name for name in _of_one_value(surveyed) if not is_wanted(name, wanted)]
-    plan = plan.without({column.name: ONE_VALUE for column in plan.columns if column.name in alike})
+    plan = _plan_of_table(surveyed, options, wanted)
     refuse_empty(plan, f"shard '{surveyed[0].shard.path}'")
     _refuse_truth_values_and_numbers(surveyed, plan)
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
@@ -150,12 +165,10 @@ def open_table(
     encoding = _learned(plan, wanted, options, sample.batches, notes)
     if judging and encoding is not None:
         notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample.batches)
-    if encoding is not None and choose is not None and chooses:
-        columns = columns_of(options, encoding)
-        encoding, of_numbers = choose(
-            encoding, sample.batches, options, partial(encoded_rows, sample.batches, columns, options.classifies)
-        )
-        notes += of_numbers
+    if encoding is not None and choose is not None:
+        rows = SampleOfTable(sample.batches, options, partial(_plan_of_table, surveyed, options))
+        encoding, of_choices = choose(encoding_options, options, rows, encoding)
+        notes += of_choices
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
@@ -225,6 +238,12 @@ def grown_table(
 
 
 # Columns.
+
+
+def _plan_of_table(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:
+    plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+    alike = [name for name in _of_one_value(surveyed) if not is_wanted(name, wanted)]
+    return plan.without({column.name: ONE_VALUE for column in plan.columns if column.name in alike})
 
 
 def _wanted(

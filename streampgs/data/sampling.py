@@ -41,7 +41,6 @@ _MOST_CHUNKS = 1 << 10  # columns × groups: opening each takes as long as readi
 _BATCH_ROWS = 1 << 11
 _FIRST_LOOK_ROWS = 8
 _SMALL_ROWS, _JOINED_BATCHES = 256, 64
-_MOST_ENCODED, _MOST_ENTRIES = 1 << 14, 1 << 20
 
 # Labels.
 
@@ -183,15 +182,22 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
     return sample
 
 
+def some_of(batches: Sequence[Arrays], rows: int) -> list[Arrays]:
+    """About so many rows, evenly from all batches."""
+    share = min(1.0, rows / max(1, sum(map(row_count, batches))))
+    return [{name: array[: math.ceil(share * len(array))] for name, array in batch.items()} for batch in batches]
+
+
 def encoded_rows(batches: Sequence[Arrays], columns: Columns, classifies: bool, encoding: Encoding) -> Rows:
-    """The usable rows of a sample that have labels; some of them, evenly from all its parts, if they are many."""
-    encoder, parts, rows = Encoder(encoding), [], sum(map(row_count, batches))
-    share = min(1.0, _MOST_ENCODED / max(1, rows), _MOST_ENTRIES / max(1.0, rows * encoding.entries_per_row))
-    for batch in batches:
-        part = {name: array[: math.ceil(share * len(array))] for name, array in batch.items()}
-        block = encoder.encode(part, row_count(part), columns.labelled, columns.weight, columns.offset).lasting()
-        parts.append(block)
-    block, faults = joined(parts), joined(parts).faults.copy()
+    """The usable rows that have labels. Their numbers are their places."""
+    encoder = Encoder(encoding)
+    block = joined(
+        [
+            encoder.encode(batch, row_count(batch), columns.labelled, columns.weight, columns.offset).lasting()
+            for batch in batches
+        ]
+    )
+    faults = block.faults.copy()
     targets, weights = targets_of(block, columns, classifies, columns.class_count, faults)
     indices = np.empty(0, np.uint32) if block.indices is None else block.indices.view(np.uint32)
     values = np.empty(0, np.float32) if block.values is None else block.values

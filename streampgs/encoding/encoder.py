@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import Family, of_family
-from streampgs.encoding.kinds.curve import Curve
+from streampgs.encoding.kinds.curve import Curve, next_knots
 from streampgs.encoding.kinds.kind import (
     COMPACT,
     Arrays,
@@ -108,9 +108,8 @@ class Encoder:
         """The entries of this generation, without vectors."""
         lines, codes = self._filled_lines(columns, rows, marks), self._filled_codes(columns, rows)
         knots, shares = self._filled_curves(columns, rows)
-        bagged = joined(
-            [kind.bag(self.encoding.book, column, array, marks) for column, kind, array in _there(self._bags, columns)]
-        )
+        bags = [(column, kind) for column, kind in self._bags if is_there(column, columns)]
+        bagged = joined([kind.bag(self.encoding.book, column, columns, marks) for column, kind in bags])
         most = rows * (len(lines) + 2 * len(knots) + len(codes)) + len(bagged[1]) + 1
         if not self._reusing or len(self._indices) < most:
             self._indices, self._values = np.empty(most, np.uint32), np.empty(most, np.float32)
@@ -155,13 +154,13 @@ class Encoder:
         if self._knots.shape[1] < rows:
             self._knots = np.empty((len(self._curves), rows + _LINE_PADDING), np.uint32)
             self._shares = np.empty(self._knots.shape, np.float32)
-        for place, (column, kind) in enumerate(self._curves):
+        for place, (column, _) in enumerate(self._curves):
             array = types.leaf_if_there(columns, column.parts[0])
             knots, shares = self._knots[place, :rows], self._shares[place, :rows]
             if array is None:
                 knots[:] = NO_CODE
             else:
-                kind.between(column, self.encoding.first_of[column.name], array, knots, shares)
+                next_knots(np.asarray(column.knots[0]), self.encoding.first_of[column.name], array, knots, shares)
         return self._knots, self._shares
 
     def _filled_codes(self, columns: Arrays, rows: int) -> NDArray[np.uint32]:

@@ -39,7 +39,7 @@ def _curves(model: Model, weights: Vector) -> Iterator[tuple[str, Vector, Vector
     for generation in reversed(model.encoding.generations):
         columns = {column.name: column for column in generation.columns}
         for curve, _ in of_family(generation.columns, Curve):
-            number, knots = columns[curve.parts[0]], np.asarray(curve.knots)
+            number, knots = columns[curve.parts[0]], np.asarray(curve.knots[0])
             first, straight = (generation.first_feature + generation.first_of[one.name] for one in (curve, number))
             centre, scale = (number.centre[0], number.scale[0]) if number.scale else (0.0, 1.0)
             line = np.clip((knots - centre) * scale, -LARGEST_NUMBER, LARGEST_NUMBER) if number.scale else knots

@@ -134,7 +134,10 @@ class EncodingOptions(Checked):
         "Weight of a word: its frequency times its rarity (tf-idf), its frequency (tf) or 1 (binary). Each text is scaled "
         "to length 1.")
     cross: tuple[tuple[str, str], ...] = option((), Repeated(of=Pair()), COMMON,
-        "Add a category for each pair of values of two columns. Can be repeated.")
+        "Add a feature for each pair of values of two columns; a number stands for the two knots of a curve next to it. Can be "
+        "repeated.")
+    find_crosses: str = option("auto", Choice(names=("auto", "off")), COMMON,
+        "auto: also cross pairs of columns that predict other rows of a sample better together than alone.")
     cyclic: tuple[str, ...] = option((), _GLOBS, DATA,
         "Add the hour of the day, the day of the week and the day of the year of these times. Can be repeated.")
     standardize: str = option("auto", Choice(names=("auto", "on", "off")), DATA,
@@ -163,7 +166,10 @@ class EncodingOptions(Checked):
     @property
     def given(self) -> bool:
         """Whether they ask for something that rows of features cannot give."""
-        return replace(self, standardize="auto", numbers="auto") != EncodingOptions() or self.standardize == "on"
+        return (
+            replace(self, standardize="auto", numbers="auto", find_crosses="auto") != EncodingOptions()
+            or self.standardize == "on"
+        )
 
 
 LabelType = Literal["boolean", "integer", "number", "string"]

@@ -29,6 +29,7 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import Passes, step
 from streampgs.learn.lines import JudgedOn
+from streampgs.losses import Vector
 from streampgs.options.commands import ModelOptions, default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
@@ -160,6 +161,18 @@ class CrossValidation:
         found = [judge.judgement(place) for place in range(len(candidates))]
         return found if self.has_all_classes else [judgement._replace(accuracy=None) for judgement in found]
 
+    def scores_by_halves(self, specs: Sequence[LaneSpec]) -> tuple[Vector, Vector]:
+        """The scores of the rows by lanes that were trained on the other half, and the labels; a line for each lane."""
+        rows = np.arange(len(self.window))
+        scores, labels = np.empty((len(specs), len(rows))), np.empty((len(specs), len(rows)))
+        for fold, held_out in enumerate(np.array_split(rows, 2)):
+            lanes = Lanes([uncertified(spec) for spec in specs], self.features)
+            self._train(lanes, np.setdiff1d(rows, held_out), fold)
+            judge = Judge(lanes, self.targets, self.window, held_out)
+            for lane in range(len(specs)):
+                scores[lane, held_out], labels[lane, held_out] = judge.scored(lane)
+        return scores, labels
+
     def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:
         epochs_a_call = max(1, _CALL_ROWS // max(1, len(rows)))
         for first in range(0, self.epochs, epochs_a_call):
@@ -196,7 +209,7 @@ class CrossValidation:
         epochs = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
         search = replace(self, epochs=epochs)
         if options.multiclass:
-            search = search._of_frequent_classes()
+            search = search.of_frequent_classes()
         if window.is_whole_table and 2 <= len(window) <= MOST_CROSS_VALIDATED:
             of_epoch = max(1, window.entries * (_FOLDS - 1) // _FOLDS)  # and lane
             for smaller in search._smaller(fewest):
@@ -246,7 +259,7 @@ class CrossValidation:
             left = sorted(left[place] for place in np.argsort(merits, kind="stable")[:kept])
         return dict(zip(left, self.judgements([candidates[number] for number in left]), strict=True))
 
-    def _of_frequent_classes(self) -> CrossValidation:
+    def of_frequent_classes(self) -> CrossValidation:
         """The best σ is about the same for all classes."""
         labels = self.window.labels[:_MOST_SAMPLED]
         frequent = sorted(self.targets, key=lambda target: -int(np.count_nonzero(labels == target.positive)))

@@ -15,8 +15,8 @@ from streampgs.learn.learner import warm_up as warm_up_learner
 from streampgs.learn.lines import JudgedOn, LabelSample, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import WHOLE_LADDER
-from streampgs.losses import LOSSES
-from streampgs.options.commands import ModelOptions
+from streampgs.losses import LOSSES, Vector
+from streampgs.options.commands import ModelOptions, default_epochs
 from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
@@ -181,8 +181,8 @@ def enter_other_sigmas(
     return leader
 
 
-def searched_loss(options: ModelOptions, window: Window, layout: str) -> float:
-    """The loss of the best candidate, on rows of the window that it was not trained on."""
+def searched(options: ModelOptions, window: Window, layout: str) -> tuple[float, float]:
+    """The loss of the best candidate, on rows of the window that it was not trained on, and its sigma for all of them."""
     rows, targets, features = len(window), targets_of(options), window.features
 
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
@@ -190,10 +190,24 @@ def searched_loss(options: ModelOptions, window: Window, layout: str) -> float:
 
     search = _search(Race(Lanes()), options, window, features, targets, candidates_for, untold)
     assert search is not None, "the value of sigma is not known"
-    tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), search.targets)
-    lanes = adapted(tried, window)
+    tried = candidates_for(search.sampled or rows, _judged_on(search))
+    lanes = adapted(lanes_of(tried, search.targets), window)
     by_loss = _compared_by_loss(search, lanes)
-    return min(one.loss if by_loss else one.merit for one in _finalists(search, lanes).values())
+    found = {at: one.loss if by_loss else one.merit for at, one in _finalists(search, lanes).items()}
+    best = min(found, key=lambda at: found[at])
+    return found[best], tried[best].sigma * (search.sampled or rows) / rows
+
+
+def scores_by_halves(options: ModelOptions, window: Window, layout: str, sigma: float) -> tuple[Vector, Vector]:
+    """The scores of the rows, by models that were trained on the other half, and the labels: a line for each target, in the
+    unit of scaled labels. `sigma`: for all rows."""
+    targets, half, features = targets_of(options), max(1, len(window) // 2), window.features
+    options = replace(options, sigma=sigma * len(window) / half)
+    search = CrossValidation(window, None, targets, features, options.seed, default_epochs(half))
+    if options.multiclass:
+        search = search.of_frequent_classes()
+    specs = lanes_of(candidates_of(options, window, layout, half, features), search.targets)
+    return search.scores_by_halves(adapted(specs, window))
 
 
 def _begin(

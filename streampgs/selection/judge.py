@@ -155,6 +155,12 @@ class Judge:
         certainty = total * total / squares if squares > 0.0 else 0.0  # the square of a z-score
         return _root(slope) * (1.0 - 1.0 / certainty) if certainty > 1.0 else 0.0
 
+    def scored(self, lane: int) -> tuple[Vector, Vector]:
+        """The scores of the rows, with offsets, and their labels, in the unit of scaled labels."""
+        spec, scores = self._lanes.specs[lane], np.empty(len(self._rows))
+        self._score(lane, spec, scores)
+        return scores, labels_for(self._window.labels[self._rows], spec)
+
     def _score(self, lane: int, spec: LaneSpec, scores: Vector) -> None:
         self._scores.of(self._lanes, lane, scores, spec.base / spec.scale)
         offsets = self._scores.offsets(spec)

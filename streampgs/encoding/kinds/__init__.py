@@ -10,12 +10,24 @@ from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.kind import Column, Kind
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.kinds.number import Number
+from streampgs.encoding.kinds.surface import Surface
 from streampgs.encoding.kinds.text import Text, TokenList
 from streampgs.encoding.kinds.vector import Map, Vector
 from streampgs.options.commands import EncodingOptions
 
 # Curves and crosses are made of columns that the kinds before them have planned.
-_ALL: tuple[Kind, ...] = (Number(), List(), Text(), Category(), TokenList(), Map(), Vector(), Curve(), Cross())
+_ALL: tuple[Kind, ...] = (
+    Number(),
+    List(),
+    Text(),
+    Category(),
+    TokenList(),
+    Map(),
+    Vector(),
+    Curve(),
+    Surface(),
+    Cross(),
+)
 KINDS = {kind.name: kind for kind in _ALL}
 
 Family = TypeVar("Family", bound=Kind)

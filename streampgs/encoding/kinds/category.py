@@ -15,6 +15,8 @@ from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, arrays_of, is_there
+from streampgs.encoding.kinds.number import Number
+from streampgs.encoding.kinds.surface import BETWEEN_KINDS, SURFACE
 from streampgs.kernels.encoder_loop import codes_of_places
 from streampgs.kernels.jit import frozen
 from streampgs.options.commands import EncodingOptions
@@ -93,20 +95,24 @@ class Cross(CodeKind):
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
     ) -> list[Column]:
-        categories = {column.name for column in columns if column.kind == Category.name}
+        kinds = {column.name: column.kind for column in columns if column.kind in (Category.name, Number.name)}
         for first, second in options.cross:
             for name in (first, second):
                 if name not in leaves:
                     raise OptionError(
                         f"`--cross {first},{second}`: there is no column '{name}'", did_you_mean(name, leaves)
                     )
-                if name not in categories:
+                if name not in kinds:
                     raise OptionError(
-                        f"`--cross {first},{second}`: column '{name}' is not a category",
-                        "cross columns of strings, or numbers that --category names",
+                        f"`--cross {first},{second}`: column '{name}' is neither a category nor a number",
+                        "cross columns of strings or numbers",
                     )
-        crosses = [Column(f"{pair[0]}×{pair[1]}", self.name, types.STRING, pair) for pair in options.cross]
-        return [*columns, *crosses]
+        for pair in options.cross:
+            of_parts = [kinds[name] for name in pair]
+            kind = self.name if of_parts == [Category.name] * 2 else SURFACE
+            holds = types.STRING if kind == self.name else BETWEEN_KINDS.join(of_parts)
+            columns = [*columns, Column(f"{pair[0]}×{pair[1]}", kind, holds, pair)]
+        return columns
 
     def fits(self, column: Column, holds: str | None) -> bool:
         return True  # its two columns are categories, which are checked themselves

@@ -7,7 +7,7 @@ quantiles of a sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,35 +45,35 @@ class Curve(FixedKind):
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         """Without a feature if the sample has too few different values."""
-        parts = [np.empty(0), *(finite_values(array) for array in arrays_of(sample, column.parts[0]))]
         most = _KNOTS if sum(map(row_count, sample)) >= _MANY_ROWS else _FEW_KNOTS
-        knots = _knots(np.concatenate(parts), most)
-        return replace(column, width=len(knots), knots=tuple(knots.tolist()))
+        knots = knots_of(arrays_of(sample, column.parts[0]), most, _FEWEST_KNOTS)
+        return replace(column, width=len(knots), knots=(tuple(knots.tolist()),))
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return True  # the number itself decides
 
-    def between(
-        self, column: Column, first: int, array: pa.Array, features: NDArray[np.uint32], shares: NDArray[np.float32]
-    ) -> None:
-        """For each row the feature of the knot before its number, and how near the number is to the next knot. `first`: the
-        feature of the first knot."""
-        array = types.undictionaried(array)
-        nulls = types.nulls_of(array)
-        between_knots(
-            frozen(np.asarray(types.numbers_of(array), np.float64)),
-            frozen(np.empty(0, np.bool_) if nulls is None else nulls),
-            np.asarray(column.knots), np.uint32(first), features, shares,
-        )  # fmt: skip
-
     def name_of(self, column: Column, place: int) -> str:
-        return f"{column.parts[0]} near {column.knots[place]:.6g}"
+        return f"{column.parts[0]} near {column.knots[0][place]:.6g}"
 
 
-def _knots(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def next_knots(
+    knots: NDArray[np.float64], first: int, array: pa.Array, features: NDArray[np.uint32], shares: NDArray[np.float32]
+) -> None:
+    """For each row the feature of the knot before its number, and how near the number is to the next knot. `first`: the
+    feature of the first knot."""
+    array = types.undictionaried(array)
+    nulls = types.nulls_of(array)
+    between_knots(
+        frozen(np.asarray(types.numbers_of(array), np.float64)),
+        frozen(np.empty(0, np.bool_) if nulls is None else nulls), knots, np.uint32(first), features, shares,
+    )  # fmt: skip
+
+
+def knots_of(arrays: Iterable[pa.Array], most: int, fewest: int) -> NDArray[np.float64]:
     """Quantiles at equal distances, or all different values if they are not more; empty if there are too few."""
+    values = np.concatenate([np.empty(0), *map(finite_values, arrays)])
     different = np.unique(values[:_LOOKED_AT])
     if len(different) > most or not np.isin(values, different).all():
         shares = np.linspace(_OUTER, 1.0 - _OUTER, most)
         different = np.unique(np.quantile(values, shares, method="inverted_cdf"))
-    return different if len(different) >= _FEWEST_KNOTS else np.empty(0)
+    return different if len(different) >= fewest else np.empty(0)

@@ -51,8 +51,8 @@ class Column:
     centre: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     """value → (value − centre)·scale; empty: unchanged."""
-    knots: tuple[float, ...] = ()
-    """Of a curve, ascending."""
+    knots: tuple[tuple[float, ...], ...] = ()
+    """Those of each of the parts, ascending; empty for a part that is a category."""
     null_flag: bool = False
     """The last feature is 1 where the value is null."""
     cyclic: bool = False
@@ -211,7 +211,7 @@ class CodeKind(StringKind):
 class BagKind(StringKind):
     """Any number of strings a row."""
 
-    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
+    def bag(self, book: Codebook, column: Column, arrays: Arrays, marks: RowMarks) -> Entries:
         """The codes of each row's strings, with their numbers."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
-from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined, stacked
+from streampgs.encoding.kinds.kind import Arrays, BagKind, Column, Entries, RowMarks, joined, stacked
 from streampgs.encoding.sizes import runs
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
@@ -42,7 +42,8 @@ class TokenList(BagKind):
         for piece in self._row_pieces(column, array, options):
             yield from self.whole(column, piece, options)
 
-    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
+    def bag(self, book: Codebook, column: Column, arrays: Arrays, marks: RowMarks) -> Entries:
+        array = types.leaf(arrays, column.name)
         rarity = book.rarities.get(column.name, _NO_RARITY)
         weighting = _WEIGHTINGS[book.options.text_weights]
         found = []

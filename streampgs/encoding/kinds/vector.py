@@ -137,8 +137,8 @@ class Map(BagKind):
         offsets, keys, _ = types.pairs_of(array)
         yield Tokens.of(keys, column.name, offsets)
 
-    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
-        offsets, keys, weights = types.pairs_of(array)
+    def bag(self, book: Codebook, column: Column, arrays: Arrays, marks: RowMarks) -> Entries:
+        offsets, keys, weights = types.pairs_of(types.leaf(arrays, column.name))
         codes = book.codes(Tokens.of(keys, column.name, offsets))
         signs = np.where(codes >> 31, np.float32(-1.0), np.float32(1.0))
         given, nulls = types.numbers_of(weights), types.nulls_of(weights)

@@ -52,6 +52,7 @@ class Parameters:
     kernel : None, 'rbf' or 'polynomial': a model that is not linear; gamma, degree, kernel_features and (with
         solver='kernel') supports as for `streampgs.train`
     numbers : 'linear': one weight for each column of numbers; 'curves' or 'auto' as for `streampgs.train`, for tables
+    find_crosses : 'off'; 'auto' as for `streampgs.train`, for tables
     features, ignore, category, text, cross, cyclic : columns of a table, as for `streampgs.train`
     ngrams, char_ngrams, text_weights, null_flags, hash_bits, hash_seed, vocabulary : how columns of a table become
         features, as for `streampgs.train`
@@ -76,6 +77,7 @@ class Parameters:
     kernel_features: int = 1024
     supports: int = 4096
     numbers: str = "linear"
+    find_crosses: str = "off"
     features: Any = ()
     ignore: Any = ()
     category: Any = ()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,13 @@ from streampgs.data.distinct import Distinct, Floats, dense_keys, distinct, spar
 from streampgs.data.open import hints
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds.kind import Arrays
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.leaks import leak_notes
+from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import OFFSET, WEIGHT, RowBlock, label_name
+from streampgs.expressions.expression import columns_by_name
 from streampgs.kernels.rows import Rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model.model import Model
@@ -51,7 +53,6 @@ from streampgs.selection.representation import chosen_encoding
 
 _HORIZON = 100_000
 """The number of rows for which partial_fit chooses sigma: how many will come is not known."""
-_MOST_COMPARED, _ENTRIES = 1 << 14, 64
 _NONE = np.empty(0)
 
 
@@ -96,7 +97,10 @@ class Given:
 
     def as_features(self, options: EncodingOptions, known: Features | None) -> Given:
         """A table of numbers becomes a matrix, unless options choose columns. `known`: the features of the fit before."""
-        usual, others = EncodingOptions(numbers="linear"), options_of(EncodingOptions).keys() - {"standardize"}
+        usual, others = (
+            EncodingOptions(numbers="linear", find_crosses="off"),
+            options_of(EncodingOptions).keys() - {"standardize"},
+        )
         chosen = sorted(name for name in others if getattr(options, name) != getattr(usual, name))
         if not is_arrow(self.rows):
             if chosen:
@@ -242,24 +246,37 @@ def _learned(given: Given, picks: NDArray[np.int64] | None, chosen: Chosen) -> F
     """`picks`: the rows in the order of their contents; None for a table."""
     if picks is not None:
         return features_of_matrix(given.rows, picks, chosen.encoding)
-    if chosen.encoding.numbers != "auto":
-        return features_of_table(given.rows, given.counted, chosen.encoding)
-    features = features_of_table(given.rows, given.counted, replace(chosen.encoding, numbers="curves"))
-    sample = sample_of(given.rows, given.counted, chosen.encoding)
-    assert features.encoding is not None
-    encoding, _ = chosen_encoding(features.encoding, sample, chosen.model, partial(_sampled_rows, given, chosen))
-    return of_encoding(encoding)
+    options = chosen.encoding
+    if options.numbers != "auto" and options.find_crosses != "auto":
+        return features_of_table(given.rows, given.counted, options)
+    sample = _SampleOfGiven(given, chosen, sample_of(given.rows, given.counted, options))
+    first = sample.learned(replace(options, numbers="curves") if options.numbers == "auto" else options)
+    return of_encoding(chosen_encoding(options, chosen.model, sample, first)[0])
 
 
-def _sampled_rows(given: Given, chosen: Chosen, encoding: Encoding) -> Rows:
-    """Some rows with labels, as an encoding has them, one for each different content."""
-    some = given.counted[: _MOST_COMPARED // max(1, int(encoding.entries_per_row) // _ENTRIES)]
-    part = replace(
-        given, rows=given.rows.take(some), labels=given.labels[some],
-        weights=None if given.weights is None else given.weights[some],
-        offsets=None if given.offsets is None else given.offsets[some],
-    )  # fmt: skip
-    return _visited(part, of_encoding(encoding), chosen)[2]
+@dataclass(frozen=True)
+class _SampleOfGiven:
+    given: Given
+    chosen: Chosen
+    batches: Sequence[Arrays]
+
+    def learned(self, options: EncodingOptions) -> Encoding:
+        return learn(plan_columns(self.given.rows.schema, options, {}, TABLE), options, self.batches)
+
+    def rows(self, encoding: Encoding, most: int) -> tuple[Rows, list[Arrays]]:
+        given, features = self.given, of_encoding(encoding)
+        some = given.counted[:: -(-len(given.counted) // most)]
+        table = given.rows.take(some)
+        rows = joined(features.rows(table), len(some), features)
+        labels = given.labels[some]
+        labels = 2.0 * labels - 1.0 if self.chosen.classes == 2 else labels
+        weights, offsets = (None if one is None else one[some] for one in (given.all_weights, given.offsets))
+        rows = replace(rows, labels=labels, weights=_or_none(weights), offsets=_or_none(offsets))
+        return rows, [columns_by_name(batch) for batch in table.to_batches()]
+
+
+def _or_none(cells: Floats | None) -> Floats:
+    return _NONE if cells is None else cells
 
 
 def _memory_rows(given: Given, rows: Rows, order: Distinct, picks: NDArray[np.int64], classes: int) -> Rows:
