@@ -198,13 +198,15 @@ class CrossValidation:
         mark_features(self.window.starts[: self.sampled], self.window.stops[: self.sampled], self.window.indices, found)
         return replace(self, features=int(np.flatnonzero(found).max(initial=0)) + 1)
 
-    def planned(self, options: ModelOptions, by_passes: bool, ladders: Mapping[JudgedOn, int]) -> CrossValidation:
+    def planned(
+        self, options: ModelOptions, by_passes: bool, ladders: Mapping[JudgedOn, int], most: int | None = None
+    ) -> CrossValidation:
         """The same search with as many classes, rows, folds and epochs as its work allows. `ladders`: how many candidates
-        there are, by where they are judged."""
+        there are, by where they are judged. `most`: the work, if it does not depend on that of the training."""
         window, ladder = self.window, ladders["table"]
         of_run = window.entries * len(self.targets) * (_USUAL_PASSES if by_passes else default_epochs(len(window)))
         # Many lanes together take less time than one alone.
-        work = max(_LEAST_WORK, of_run * max(1, _TOGETHER // len(self.targets)))
+        work = most or max(_LEAST_WORK, of_run * max(1, _TOGETHER // len(self.targets)))
         fewest = _PASSES if by_passes else _FEWEST_EPOCHS
         epochs = fewest if by_passes else max(fewest, default_epochs(len(window)) // 2)
         search = replace(self, epochs=epochs)

@@ -37,6 +37,10 @@ _LEAST_SHARE = 0.02
 """Of the best gain."""
 
 
+def crossable(columns: Sequence[Column]) -> list[Column]:
+    return [column for column in columns if column.kind in (Number.name, Category.name)]
+
+
 def found_crosses(
     columns: Sequence[Column],
     batches: Sequence[Arrays],
@@ -47,8 +51,8 @@ def found_crosses(
 ) -> list[Pair]:
     """The pairs with the largest gains, the best first. `used`: the rows of the batches that have scores and labels, which are a
     line for each target."""
-    columns = [column for column in columns if column.kind in (Number.name, Category.name)]
-    if len(columns) < 2 or len(used) < FEWEST_ROWS or loss not in _RESIDUALS:
+    columns = crossable(columns)
+    if loss not in _RESIDUALS:
         return []
     codes = np.stack([*(_codes(column, batches)[used] for column in columns), np.zeros(len(used), np.int64)])
     alone = [(place, len(columns)) for place in range(len(columns))]

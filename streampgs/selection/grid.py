@@ -26,6 +26,10 @@ from streampgs.selection.judge import Judgement, is_one_of_classes, labels_for, 
 from streampgs.selection.race import Race
 
 
+_WORK_TO_COMPARE = 1 << 25
+"""Entries times lanes times epochs, to compare two ways to use the columns: some tenths of a second."""
+
+
 def targets_of(options: ModelOptions) -> list[Target]:
     if options.classes is not None and options.multiclass:
         return [Target(_in_full(label), 0, float(number)) for number, label in enumerate(options.classes)]
@@ -188,7 +192,7 @@ def searched(options: ModelOptions, window: Window, layout: str) -> tuple[float,
     def candidates_for(sample: int, judged_on: JudgedOn) -> list[LaneSpec]:
         return candidates_of(_as_for(sample, rows, options), window, layout, sample, features, judged_on)
 
-    search = _search(Race(Lanes()), options, window, features, targets, candidates_for, untold)
+    search = _search(Race(Lanes()), options, window, features, targets, candidates_for, untold, _WORK_TO_COMPARE)
     assert search is not None, "the value of sigma is not known"
     tried = candidates_for(search.sampled or rows, _judged_on(search))
     lanes = adapted(lanes_of(tried, search.targets), window)
@@ -219,16 +223,16 @@ def _begin(
 
 def _search(
     race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target],
-    candidates_for: Callable[[int, JudgedOn], list[LaneSpec]], told: Told,
+    candidates_for: Callable[[int, JudgedOn], list[LaneSpec]], told: Told, work: int | None = None,
 ) -> CrossValidation | None:  # fmt: skip
-    """None where nothing is searched for."""
+    """None where nothing is searched for. `work`: what it may cost; None: about as much as the training."""
     candidates, needs = learner_named(learner_for(options)).candidates, SOLVERS[options.solver].needs
     if not candidates.searches(options):
         return None
     features = max(features, window.features)
     search = CrossValidation(window, race.validation, targets, features, options.seed, told=told)
     ladders: dict[JudgedOn, int] = {on: len(candidates_for(len(window), on)) for on in ("table", "sample")}
-    search = search.planned(options, needs.passes, ladders)
+    search = search.planned(options, needs.passes, ladders, work)
     of_feature = _lane_bytes(options)
     search = replace(search, lane_bytes=max(1, of_feature))
     return search.narrowed() if of_feature else search

@@ -15,7 +15,7 @@ from streampgs.encoding.learning import with_straight_numbers
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import EncodingOptions, KernelOptions, ModelOptions
 from streampgs.options.solvers import SolverOptions
-from streampgs.selection.crosses import FEWEST_ROWS, found_crosses
+from streampgs.selection.crosses import FEWEST_ROWS, crossable, found_crosses
 from streampgs.selection.grid import scores_by_halves, searched
 
 _FEWEST_ROWS, _MOST_ROWS, _MOST_TESTED = 50, 1 << 14, 1 << 16
@@ -42,9 +42,9 @@ def chosen_encoding(
     notes: list[str] = []
     if given.numbers == "auto":
         encoding, notes = _with_or_without_curves(encoding, options, sample)
-    if given.find_crosses == "auto":
-        encoding, more = _with_crosses(encoding, options, sample)
-        notes += more
+    if given.find_crosses == "auto" and len(options.losses) == 1:
+        encoding, of_crosses = _with_crosses(encoding, options, sample)
+        notes += of_crosses
     return encoding, notes
 
 
@@ -66,8 +66,10 @@ def _with_or_without_curves(curved: Encoding, options: ModelOptions, sample: Sam
 
 
 def _with_crosses(encoding: Encoding, options: ModelOptions, sample: Sample) -> tuple[Encoding, list[str]]:
+    if len(crossable(encoding.columns)) < 2:
+        return encoding, []
     rows, batches = sample.rows(encoding, _MOST_TESTED)
-    if len(rows) < FEWEST_ROWS or len(options.losses) > 1:
+    if len(rows) < FEWEST_ROWS:
         return encoding, []
     before, sigma = _searched(options, sample.rows(encoding, _MOST_ROWS)[0])
     scores, labels = scores_by_halves(options, in_order(rows), _layout(rows), sigma * min(1.0, _MOST_ROWS / len(rows)))
