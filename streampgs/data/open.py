@@ -149,6 +149,7 @@ def open_table(
     wanted = _wanted(schema, str(first), options, encoding_options)
     if wanted is None:
         return _open_ready(located, sources, options, judging)
+    choose = choose if options.solver == "pgs" and options.l1 is None and options.kernel is None else None
     with_curves = choose is not None and wanted.numbers == "auto"
     wanted = replace(wanted, numbers="curves") if with_curves else wanted
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))

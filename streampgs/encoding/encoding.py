@@ -102,6 +102,11 @@ class Encoding(Learned):
         """The columns of all generations, the oldest first."""
         return tuple(column for generation in reversed(self.generations) for column in generation.columns)
 
+    @property
+    def own_columns(self) -> tuple[Column, ...]:
+        """Those of all generations that are not made of others."""
+        return tuple(column for column in self.all_columns if not kind_of(column).of_others)
+
     def as_of(self, digest: str) -> Encoding | None:
         """The generation of this digest: a shard is always read with the columns that were known when it joined."""
         return next((generation for generation in self.generations if generation.digest == digest), None)

@@ -136,16 +136,17 @@ class EncodingOptions(Checked):
     cross: tuple[tuple[str, str], ...] = option((), Repeated(of=Pair()), COMMON,
         "Add a feature for each pair of values of two columns; a number stands for the two knots of a curve next to it. Can be "
         "repeated.")
-    find_crosses: str = option("auto", Choice(names=("auto", "off")), COMMON,
-        "auto: also cross pairs of columns that predict other rows of a sample better together than alone.")
+    find_crosses: str = option("auto", Choice(names=("auto", "off")), DATA,
+        "auto: also cross pairs of columns that predict other rows of a sample better together than alone; none with --l1, "
+        "--kernel or another --solver.")
     cyclic: tuple[str, ...] = option((), _GLOBS, DATA,
         "Add the hour of the day, the day of the week and the day of the year of these times. Can be repeated.")
     standardize: str = option("auto", Choice(names=("auto", "on", "off")), DATA,
         "Center and scale numbers, measured on a sample, and clip them at 8 standard deviations. auto: always for columns "
         "of numbers, and for lists, maps and vectors where their scales differ widely, or from those of other columns.")
-    numbers: str = option("auto", Choice(names=("auto", "linear", "curves")), COMMON,
+    numbers: str = option("auto", Choice(names=("auto", "linear", "curves")), DATA,
         "linear: a number adds its weight times its value to the score. curves: it may also add any piecewise linear function "
-        "of its value. auto: curves if they predict other rows of a sample better.")
+        "of its value. auto: curves if they predict other rows of a sample better; linear with --l1, --kernel or another --solver.")
     null_flags: bool = option(False, Flag(), DATA, "Add a feature per column of numbers that marks nulls.")
     hash_bits: int | None = option(None,
         Number("BITS", 1, MOST_HASH_BITS, whole=True, remedy="20 bits are a million features"), DATA,

@@ -74,14 +74,14 @@ class ExpectedRows:
 
     @property
     def _only_column(self) -> Column | None:
-        columns = () if self.encoding is None else self.encoding.all_columns
+        columns = () if self.encoding is None else self.encoding.own_columns
         return columns[0] if len(columns) == 1 else None
 
     @property
     def _numbers(self) -> list[str] | None:
         """The names of the columns if each is a number, in the order of the table."""
         assert self.encoding is not None
-        columns = self.encoding.all_columns
+        columns = self.encoding.own_columns
         numbers = all(isinstance(kind_of(column), Number) and column.holds == types.NUMBER for column in columns)
         return [column.name for column in columns] if numbers else None
 
@@ -94,7 +94,7 @@ class ExpectedRows:
 
     def _other_columns(self, width: int) -> OptionError:
         assert self.encoding is not None
-        columns = [f"{column.name} ({column.holds})" for column in self.encoding.all_columns]
+        columns = [f"{column.name} ({column.holds})" for column in self.encoding.own_columns]
         listed = ", ".join([*columns[:_MOST_NAMES], "…"] if len(columns) > _MOST_NAMES else columns)
         return OptionError(
             f"a matrix of {width} columns; the model was trained on {len(columns)} columns: {listed}",

@@ -13,6 +13,7 @@ from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
+from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.kernels.rows import Rows
@@ -202,7 +203,8 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     for column in encoding.all_columns:
         by_kind.setdefault(column.kind, []).append(column.name)
     parts = [
-        f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural} ({_shortened(names)})"
+        f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural}"
+        + ("" if kind == Curve.name else f" ({_shortened(names)})")
         for kind, names in by_kind.items()
     ]
     if any(column.scale for column in encoding.all_columns if column.kind == Number.name):

@@ -25,7 +25,6 @@ from streampgs.selection.frequency import best_scale, may_scale
 from streampgs.selection.judge import Judgement, is_one_of_classes, labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
-
 _WORK_TO_COMPARE = 1 << 25
 """Entries times lanes times epochs, to compare two ways to use the columns: some tenths of a second."""
 

@@ -91,6 +91,7 @@ def _coded(book: Codebook, column: str, array: pa.Array) -> NDArray[np.uint32]:
 
 class Cross(CodeKind):
     name, plural = "cross", "crosses"
+    of_others = True
 
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions

@@ -30,6 +30,7 @@ _OUTER = 0.005
 class Curve(FixedKind):
     name, plural = "curve", "curves"
     section = CURVES
+    of_others = True
     usual_work = 6.0
 
     def combined(

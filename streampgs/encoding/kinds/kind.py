@@ -116,6 +116,8 @@ class Kind:
     """The reason if a row cannot be encoded."""
     usual_work: ClassVar[float] = 2.0
     """See `work`."""
+    of_others: ClassVar[bool] = False
+    """Its columns are made of columns that are features themselves, and refuse what they refuse."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 

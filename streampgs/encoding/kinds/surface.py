@@ -35,6 +35,7 @@ class _Side:
 
 class Surface(BagKind):
     name, plural = SURFACE, "surfaces"
+    of_others = True
     usual_work: ClassVar[float] = 12.0
 
     def fits(self, column: Column, holds: str | None) -> bool:

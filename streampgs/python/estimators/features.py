@@ -155,7 +155,7 @@ class Features:
         assert self.encoding is not None
         assert order is None, "Arrow cannot reorder columns of all types"
         if not is_arrow(given):
-            names = ", ".join(column.name for column in self.encoding.all_columns)
+            names = ", ".join(column.name for column in self.encoding.own_columns)
             raise DataError(
                 "an array, but the estimator was fitted to a table", f"give a table with the columns {names}"
             )
