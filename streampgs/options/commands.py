@@ -146,7 +146,8 @@ class EncodingOptions(Checked):
         "of numbers, and for lists, maps and vectors where their scales differ widely, or from those of other columns.")
     numbers: str = option("auto", Choice(names=("auto", "linear", "curves")), DATA,
         "linear: a number adds its weight times its value to the score. curves: it may also add any piecewise linear function "
-        "of its value. auto: curves if they predict other rows of a sample better; linear with --l1, --kernel or another --solver.")
+        "of its value. auto: curves if they predict other rows of a sample better; linear with --l1, --kernel or other "
+        "solvers.")
     null_flags: bool = option(False, Flag(), DATA, "Add a feature per column of numbers that marks nulls.")
     hash_bits: int | None = option(None,
         Number("BITS", 1, MOST_HASH_BITS, whole=True, remedy="20 bits are a million features"), DATA,
