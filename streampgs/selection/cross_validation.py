@@ -42,7 +42,7 @@ _FEWEST_EPOCHS = 3
 # Passes of a solver whose weights change once per epoch: of a candidate, and usually of a run.
 _PASSES, _USUAL_PASSES = 30, 100
 _FOLDS = 5
-_MOST_CLASSES, _FEWEST_CLASSES = 4, 2
+MOST_CLASSES, _FEWEST_CLASSES = 4, 2
 _TOGETHER = 4
 # Candidates are dropped by at least so many judgements, where there are so many epochs and candidates.
 _JUDGED_EARLY, _EPOCHS_OF_RUNGS, _CANDIDATES_OF_RUNGS = 1_000, 8, 8
@@ -231,7 +231,7 @@ class CrossValidation:
         for folds in range(_FOLDS, 0, -1):
             yield replace(self, folds=folds, early_folds=min(folds, early))
         search = replace(self, folds=1, early_folds=1)
-        if not search.has_all_classes or len(self.targets) == _MOST_CLASSES:
+        if not search.has_all_classes or len(self.targets) == MOST_CLASSES:
             search = replace(search, targets=self.targets[:_FEWEST_CLASSES], has_all_classes=False)
             yield search
         while search.epochs > fewest:
@@ -265,7 +265,7 @@ class CrossValidation:
         """The best σ is about the same for all classes."""
         labels = self.window.labels[:_MOST_SAMPLED]
         frequent = sorted(self.targets, key=lambda target: -int(np.count_nonzero(labels == target.positive)))
-        chosen = frequent[:_MOST_CLASSES]
+        chosen = frequent[:MOST_CLASSES]
         return replace(self, targets=chosen, has_all_classes=len(chosen) == len(self.targets))
 
 

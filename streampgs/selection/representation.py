@@ -16,6 +16,7 @@ from streampgs.encoding.learning import with_straight_numbers
 from streampgs.kernels.rows import Rows
 from streampgs.options.commands import EncodingOptions, KernelOptions, ModelOptions
 from streampgs.options.solvers import SolverOptions
+from streampgs.selection.cross_validation import MOST_CLASSES
 from streampgs.selection.crosses import FEWEST_ROWS, crossable, found_crosses
 from streampgs.selection.grid import scores_by_halves, searched
 
@@ -48,6 +49,8 @@ def chosen_encoding(
     """The encoding to use, and notes that say why. `encoding`: the one of the options, with curves if they leave them open."""
     usual: dict[str, Any] = {one.name: one.default for kind in (SolverOptions, KernelOptions) for one in fields(kind)}
     options = replace(options, **usual, validation=(), threads=1, batch=1)
+    if len(options.classes or ()) > MOST_CLASSES:  # a few of the classes would decide for all
+        return with_straight_numbers(encoding, sample.batches) if given.numbers == "auto" else encoding, []
     notes: list[str] = []
     known: Judged | None = None
     if given.numbers == "auto":

@@ -158,3 +158,13 @@ def test_pauses_change_nothing(tmp_path: Path, scaled: bool) -> None:
     models = [streampgs.Model.load(tmp_path / name) for name in ("whole", "paused")]
     assert models[0].coef_.tobytes() == models[1].coef_.tobytes()
     assert streampgs.evaluate(models[0], tmp_path / "data")["log_loss"] < 0.6
+
+
+def test_with_many_classes_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    rows = table(bent)
+    labels = np.digitize(rows["a"].to_numpy(), [-1.0, -0.5, 0.0, 0.5, 1.0])
+    rows = rows.set_column(rows.column_names.index("label"), "label", pa.array(labels))
+    encoding, report = trained(tmp_path, rows, classes="auto")
+    assert [column.kind for column in encoding.columns] == ["number"] * 3 + ["category"]
+    assert encoding.options.numbers == "linear"
+    assert not any("curves" in note for note in report.notes)
