@@ -29,14 +29,7 @@ from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
-from streampgs.encoding.learning import (
-    changed_shares,
-    grown,
-    learn,
-    null_shares,
-    text_of_nulls,
-    with_values,
-)
+from streampgs.encoding.learning import changed_shares, grown, learn, null_shares, text_of_nulls, with_values
 from streampgs.encoding.plan import (
     ONE_VALUE,
     Plan,

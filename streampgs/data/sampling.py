@@ -24,7 +24,7 @@ from streampgs.formats.registry import FORMATS
 from streampgs.kernels.rows import Rows
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import columns_of_batch, opened, raw_slices, refuse_long_rows
-from streampgs.reading.placing import targets_of
+from streampgs.reading.placing import LARGEST_INDEX, targets_of
 from streampgs.stores.access import ASKERS
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns, is_needed
@@ -201,9 +201,10 @@ def encoded_rows(batches: Sequence[Arrays], columns: Columns, classifies: bool, 
     targets, weights = targets_of(block, columns, classifies, columns.class_count, faults)
     indices = np.empty(0, np.uint32) if block.indices is None else block.indices.view(np.uint32)
     values = np.empty(0, np.float32) if block.values is None else block.values
-    features = encoding.features or int(indices.max(initial=0)) + 1
-    faults[np.searchsorted(block.bounds[1:], np.flatnonzero(~np.isfinite(values)), side="right")] = 1
     starts, stops = block.bounds[:-1], block.bounds[1:]
+    for wrong in (~np.isfinite(values), indices > LARGEST_INDEX):
+        faults[np.searchsorted(stops, np.flatnonzero(wrong), side="right")] = 1
+    features = encoding.features or int(indices[indices <= LARGEST_INDEX].max(initial=0)) + 1
     found = Rows(starts, stops, indices, values, targets, weights, block.offsets, features=features)
     return found.at(np.flatnonzero(faults == 0))
 

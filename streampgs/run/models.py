@@ -82,7 +82,7 @@ class Mapping(MapStage):
     def scaled(self, window: AnyRows, scale: FrequencyScale) -> AnyRows:
         """The rows as the solver takes them from now on, until the next call."""
         self.map, self._mapped = scale, None
-        return scale.scaled(window)
+        return scale.scaled_for_now(window)
 
     def notes(self) -> list[str]:
         """What was found out about the features."""

@@ -168,3 +168,17 @@ def test_with_many_classes_numbers_stay_as_they_are(tmp_path: Path) -> None:
     assert [column.kind for column in encoding.columns] == ["number"] * 3 + ["category"]
     assert encoding.options.numbers == "linear"
     assert not any("curves" in note for note in report.notes)
+
+
+def test_rows_that_cannot_be_used_decide_nothing(tmp_path: Path) -> None:
+    """They are counted where they are read."""
+    rows = table(bent)
+    bad = np.zeros(len(rows), bool)
+    bad[::100] = True
+    indices = pa.array([[-1] if one else [k % 7] for k, one in enumerate(bad)], pa.list_(pa.int32()))
+    values = pa.array([[1.0]] * len(rows), pa.list_(pa.float32()))
+    b = np.where(np.roll(bad, 1), np.inf, rows["b"].to_numpy())
+    rows = rows.set_column(1, "b", pa.array(b)).append_column("indices", indices).append_column("values", values)
+    encoding, report = trained(tmp_path, rows, on_bad_row="skip")
+    assert "curve of a" in encoding.first_of
+    assert sum(report.skipped_rows.values()) == 120

@@ -59,6 +59,10 @@ class FrequencyScale(RowMap):
         if self.numbering is not None:
             window = self.numbering.taken(window)
             self.width = self.numbering.width
+        return self.scaled_for_now(window)
+
+    def scaled_for_now(self, window: AnyRows) -> AnyRows:
+        """The same rows, of features that have their numbers, with scaled values, until the next call."""
         if len(self._room) < len(window.values):
             self._room = _NO_ROOM  # free the old memory before the new is allocated
             self._room = np.empty(len(window.values), np.float32)
