@@ -150,7 +150,8 @@ def between_knots(values, nulls, knots, first, features, shares):  # type: ignor
                 low = middle
             else:
                 high = middle
-        share = (values[r] - knots[low]) / (knots[low + 1] - knots[low])
+        between = 0.5 * knots[low + 1] - 0.5 * knots[low]  # halves: the difference itself may leave the range
+        share = (0.5 * values[r] - 0.5 * knots[low]) / between if between > 0.0 else 0.0 * values[r]
         features[r] = first + np.uint32(low)
         shares[r] = min(max(share, 0.0), 1.0) if share == share else np.nan
 

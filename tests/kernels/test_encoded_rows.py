@@ -350,6 +350,14 @@ def test_numbers_have_the_knots_next_to_them(numbers, knots, nullable):
             assert without_zeros(found) == pytest.approx(without_zeros(plain_shares(number, knots)), abs=1e-6)
 
 
+@pytest.mark.parametrize("knots", [[-1.7e308, 1.7e308], [0.0, 5e-324]], ids=["far apart", "next to each other"])
+def test_shares_between_any_knots_are_numbers(knots):
+    shares = np.full(3, math.nan, np.float32)
+    numbers = np.array([knots[0], 0.0, knots[1]])
+    between_knots(numbers, np.empty(0, np.bool_), np.array(knots), np.uint32(0), np.empty(3, np.uint32), shares)
+    assert all(0.0 <= share <= 1.0 for share in shares.tolist())
+
+
 def test_a_number_that_is_nan_has_a_share_that_is_nan():
     shares = np.zeros(1, np.float32)
     between_knots(
