@@ -3,8 +3,8 @@
     python -m scripts.bench.strength [--tables NAMES] [--peers NAMES] [--ways NAMES] [--quick]
 
 Held-out log loss, or the share of the variance that is not explained (1 - R²), of each table in strength_tables.py; seconds of
-the fit, after a fit of the same table that compiles what is compiled; features with a weight. Ways are ours: the defaults, and
-pieces of them alone. Explainable boosting needs interpret-core; without it, and for texts, its cells are empty.
+the fit, after a fit of the same table that compiles the loops; features with a weight. Ways are ours: the defaults, and pieces
+of them alone. Explainable boosting needs interpret-core; without it, and for texts, its cells are empty.
 
 --quick: the small tables only. Prints a Markdown table.
 """

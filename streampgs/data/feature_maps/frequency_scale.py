@@ -1,6 +1,6 @@
 """Scales of sparse features by how often they occur, so that rare ones learn as fast as frequent ones.
 
-Features of real sparse tables follow a power law. With one step size for all, a feature that stands in few rows learns slowly.
+Features of real sparse tables follow a power law. With one step size for all, a feature that few rows have learns slowly.
 Its values are multiplied by (share of the rows that have it)^-power, times a constant that keeps the mean square norm of a row:
 so σ and the first steps stay as they are. The model stays linear in the features: `folded` gives their weights.
 
@@ -38,7 +38,7 @@ class FrequencyScale(RowMap):
 
     @property
     def text(self) -> str:
-        return f"values of a feature count times the share of the rows that have it to the power of -{self.power:g}"
+        return f"each value is multiplied by (share of the rows that have its feature)^-{self.power:g}"
 
     @property
     def inputs(self) -> int:

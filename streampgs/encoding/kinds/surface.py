@@ -60,10 +60,10 @@ class Surface(BagKind):
             values.append(
                 first.shares * second.shares * np.where(found >> np.uint32(31), np.float32(-1), np.float32(1))
             )
-        beside = np.stack(values, axis=1)
-        kept = beside != 0.0
+        products = np.stack(values, axis=1)
+        kept = products != 0.0
         offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
-        return offsets, np.stack(codes, axis=1)[kept], beside[kept]
+        return offsets, np.stack(codes, axis=1)[kept], products[kept]
 
     def keys(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[NDArray[np.uint64]]:
         if is_there(column, arrays):
