@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from streampgs.data.feature_maps import Numbering
 from streampgs.data.memory import first_epoch, in_order
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds.category import name_of_cross
 from streampgs.encoding.kinds.curve import Curve
 from streampgs.encoding.kinds.kind import Arrays
 from streampgs.encoding.learning import with_straight_numbers
@@ -94,12 +95,13 @@ def _with_crosses(
     sigma = before.sigma * before.rows / len(rows)
     scores, labels = scores_by_halves(options, in_order(_numbered(rows)), _layout(rows), sigma)
     found = found_crosses(encoding.columns, batches, rows.numbers, scores, labels, options.losses[0])
-    pairs = [pair for pair in found if pair not in encoding.options.cross]
+    taken = {column.name for column in encoding.columns}
+    pairs = [pair for pair in found if name_of_cross(pair) not in taken]
     if not pairs:
         return encoding, []
     crossed = sample.learned(replace(encoding.options, cross=(*encoding.options.cross, *pairs)))
     after = _judged(options, sample.rows(crossed, _MOST_ROWS)[0])
-    listed = ", ".join("×".join(pair) for pair in pairs)
+    listed = ", ".join(map(name_of_cross, pairs))
     text = f"crosses {listed} changed the held-out loss from {before.loss:.4g} to {after.loss:.4g}"
     if after.loss >= before.loss:
         return encoding, [f"{text}: they are not used (`--cross A,B` adds one)"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streampgs.base.errors import OptionError
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import of_family
@@ -159,3 +160,11 @@ def test_a_number_that_is_not_finite_stays_a_fault() -> None:
     encoding = learnt({"x": TABLE["x"]}, numbers="curves")
     (row,) = rows_of(encoding, {"x": pa.array([math.nan])})
     assert any(math.isnan(value) for value in row.values())
+
+
+def test_names_of_curves_and_crosses_never_stand_for_columns_of_the_table() -> None:
+    arrays = {"x": TABLE["x"], "y": TABLE["y"], "curve of x": TABLE["kind"], "x×y": TABLE["yes"]}
+    encoding = learnt(arrays, numbers="curves")
+    assert [column.name for column, _ in of_family(encoding.columns, Curve)] == ["curve of y"]
+    with pytest.raises(OptionError, match="there is a column 'x×y' already"):
+        learnt(arrays, cross=(("x", "y"),))

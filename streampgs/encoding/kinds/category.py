@@ -109,10 +109,14 @@ class Cross(CodeKind):
                         "cross columns of strings or numbers",
                     )
         for pair in options.cross:
+            if name_of_cross(pair) in leaves:
+                raise OptionError(
+                    f"`--cross {','.join(pair)}`: there is a column '{name_of_cross(pair)}' already", "rename it"
+                )
             of_parts = [kinds[name] for name in pair]
             kind = self.name if of_parts == [Category.name] * 2 else SURFACE
             holds = types.STRING if kind == self.name else BETWEEN_KINDS.join(of_parts)
-            columns = [*columns, Column(f"{pair[0]}×{pair[1]}", kind, holds, pair)]
+            columns = [*columns, Column(name_of_cross(pair), kind, holds, pair)]
         return columns
 
     def fits(self, column: Column, holds: str | None) -> bool:
@@ -130,6 +134,10 @@ class Cross(CodeKind):
         parts = [(name, types.as_text(types.undictionaried(types.leaf(arrays, name)))) for name in column.parts]
         codes, keys = book.pair_codes(*hashes, column.name), book.pair_keys(*hashes, column.name)
         yield Named.of_pairs(codes, keys, parts)
+
+
+def name_of_cross(pair: tuple[str, str]) -> str:
+    return "×".join(pair)
 
 
 def _hashes(book: Codebook, column: Column, arrays: Arrays) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

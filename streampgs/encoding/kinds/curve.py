@@ -39,7 +39,11 @@ class Curve(FixedKind):
         if options.numbers != "curves":
             return columns
         numbers = [column for column in columns if column.kind == Number.name]
-        return [*columns, *(Column(f"curve of {one.name}", self.name, one.holds, (one.name,)) for one in numbers)]
+        curves = [Column(f"curve of {one.name}", self.name, one.holds, (one.name,)) for one in numbers]
+        return [
+            *columns,
+            *(curve for curve in curves if curve.name not in leaves),
+        ]  # two columns of one name are ambiguous
 
     def fits(self, column: Column, holds: str | None) -> bool:
         return True  # its column is a number, which is checked itself
