@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse import csr_array
 
 import streampgs
 from streampgs.data.feature_maps import FrequencyScale
@@ -182,3 +183,18 @@ def test_rows_that_cannot_be_used_decide_nothing(tmp_path: Path) -> None:
     encoding, report = trained(tmp_path, rows, on_bad_row="skip")
     assert "curve of a" in encoding.first_of
     assert sum(report.skipped_rows.values()) == 120
+
+
+def test_an_estimator_scales_features_as_a_run_does(tmp_path: Path) -> None:
+    rows = rare_and_frequent(0.6)
+    pq.write_table(rows, tmp_path / "table.parquet")
+    streampgs.train(tmp_path / "table.parquet", run=tmp_path / "run", progress=False)
+    of_run = streampgs.evaluate(tmp_path / "run", tmp_path / "table.parquet")["log_loss"]
+    lists = rows["indices"].combine_chunks()
+    entries = (np.ones(len(lists.values)), lists.values.to_numpy(), lists.offsets.to_numpy())
+    matrix, labels = csr_array(entries, shape=(len(rows), 2_000)), rows["label"].to_numpy()
+    model = streampgs.StreamClassifier().fit(matrix, labels)
+    assert isinstance(model._fitted.training.models.maps.map, FrequencyScale)
+    assert model.decision_function(matrix) == pytest.approx(matrix @ model.coef_[0] + model.intercept_[0], abs=1e-4)
+    chances = model.predict_proba(matrix)[np.arange(len(labels)), labels]
+    assert float(-np.log(chances).mean()) == pytest.approx(of_run, rel=0.03)
