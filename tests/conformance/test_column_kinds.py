@@ -36,8 +36,12 @@ SAMPLES: dict[str, pa.Array] = {
     types.VECTOR: pa.array([[(4, 1.0)], None, [], [(0, 2.0), (9, 0.5)], [(1, None)], [(2, 3.0)]], pa.map_(pa.int32(), pa.float64())),
 }  # fmt: skip
 ROWS = 6
-# The options and the type of values for a kind that combines other columns.
-MADE_OF = {"cross": ({"cross": (("x", "y"),)}, types.STRING)}
+# The options and the type of values for a kind whose columns are made of one or two others.
+MADE_OF: dict[str, tuple[dict[str, Any], str]] = {
+    "curve": ({"numbers": "curves"}, types.NUMBER),
+    "surface": ({"cross": (("x", "y"),)}, types.NUMBER),
+    "cross": ({"cross": (("x", "y"),)}, types.STRING),
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Case:
     def of_kind(self) -> dict[str, pa.Array]:
         """`x`, and `y` if the kind combines two columns."""
         one = SAMPLES[self.holds]
-        return {"x": one, "y": one.take(pa.array([1, 2, 3, 4, 5, 0]))} if self.kind in MADE_OF else {"x": one}
+        return {"x": one, "y": one.take(pa.array([1, 2, 3, 4, 5, 0]))} if self.options.cross else {"x": one}
 
     @property
     def arrays(self) -> dict[str, pa.Array]:
@@ -93,14 +97,15 @@ def _name(case: Case) -> str:
 
 
 every_case = pytest.mark.parametrize("case", cases(), ids=_name)
-# A column that combines others is planned when a run starts and cannot join later.
+# A cross is planned when a run starts and cannot join later; tests/encoding/test_curves.py has curves that join.
 every_joining_case = pytest.mark.parametrize("case", [case for case in cases() if case.kind not in MADE_OF], ids=_name)
 
 
 def test_every_kind_has_a_plain_twin():
-    """tests/encoding/test_encoder.py compares columns of `tables.KINDS` and crosses with a plain encoder."""
+    """tests/encoding/test_encoder.py compares columns of `tables.KINDS` and crosses with a plain encoder, and
+    tests/encoding/test_curves.py curves and surfaces with plain shares."""
     roles = {"time": "number", "tokens": "token list", "weighed": "map"}
-    assert {roles.get(role, role) for role in tables.KINDS} | {"cross"} == set(KINDS)
+    assert {roles.get(role, role) for role in tables.KINDS} | {"cross", "curve", "surface"} == set(KINDS)
 
 
 def test_every_type_of_values_has_a_sample():
