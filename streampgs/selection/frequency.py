@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from streampgs.data.feature_maps import FrequencyScale, Numbering, frequency_scale
+from streampgs.kernels.rows import one_row
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.options.commands import ModelOptions
 from streampgs.selection.cross_validation import CrossValidation
@@ -28,6 +29,12 @@ def may_scale(options: ModelOptions, layout: str) -> bool:
         and options.l1 is None
         and options.p == 2.0
     )
+
+
+def warm_up_scales() -> None:
+    """Compile the loops of scales, or load them from their cache."""
+    row = one_row(sparse=True)
+    frequency_scale(row, POWERS[0], None).scaled(row)
 
 
 def best_scale(

@@ -21,7 +21,7 @@ from streampgs.options.fields import values_of
 from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, Told, uncertified, untold
-from streampgs.selection.frequency import best_scale, may_scale
+from streampgs.selection.frequency import best_scale, may_scale, warm_up_scales
 from streampgs.selection.judge import Judgement, is_one_of_classes, labels_for, warm_up_judge
 from streampgs.selection.race import Race
 
@@ -86,6 +86,8 @@ def warm_up(options: ModelOptions, layout: str, rows: int) -> None:
             for lanes in {width_for(learner, spec.norm, count): count for count in counts}.values():
                 warm_up_learner(learner, spec, lanes)
             warm_up_judge(spec)
+    if may_scale(options, layout):
+        warm_up_scales()
 
 
 def warm_up_again(lanes: Lanes) -> None:
