@@ -85,7 +85,7 @@ class Mapping(MapStage):
         return scale.scaled_for_now(window)
 
     def notes(self) -> list[str]:
-        """What was found out about the features."""
+        """The choices about features that the first rows decided, for the user."""
         if not isinstance(self.map, FrequencyScale):
             return []
         return [f"rare features count more, which predicted other rows better: {self.map.text}"]
